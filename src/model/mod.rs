@@ -1,0 +1,27 @@
+//! # model: the nouns
+//!
+//! Names, keys, specs, [`Desired`], [`Observed`], [`Sight`], [`Step`], [`Outcome`], [`Decision`]: the words in which the
+//! other rooms talk to each other.
+//!
+//! It never does I/O, has no async and no clock, and uses nothing else of ours. Its tests are beside the code; the
+//! properties of how the words are used are in `tests/plan_properties.rs` and `tests/simulate.rs`.
+
+mod decision;
+mod name;
+mod report;
+mod ruleset;
+mod seen;
+mod sight;
+mod spec;
+mod step;
+mod time;
+
+pub use decision::*;
+pub use name::*;
+pub use report::*;
+pub use ruleset::*;
+pub use seen::*;
+pub use sight::*;
+pub use spec::*;
+pub use step::*;
+pub use time::*;

@@ -1,0 +1,564 @@
+//! What was seen: one picture of the node, made of whole lists by domain.
+//!
+//! A domain is what one look covers and what goes blind as one: containerd, links and netns, the nft table, files.
+//! Inside a domain things are grouped by the object they belong to, as their marks say. Foreign things appear only
+//! where they can be in our way (a link with a name that we need, a route that overlaps a subnet).
+
+use super::name::{InstanceKey, Key, NetworkKey, SpecDigest, StrayKey, VolumeKey};
+use super::ruleset::Ruleset;
+use super::sight::Sight;
+use super::spec::InstanceSpec;
+use super::time::Timestamp;
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// What one look covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Domain {
+    /// Containers, tasks, snapshots, images, leases.
+    Runtime,
+    /// Links, addresses, routes, netns, sysctls.
+    Net,
+    /// The nft table.
+    Ports,
+    /// Instance files, volumes, what the host's files say.
+    Files,
+}
+
+impl Domain {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Runtime, Self::Net, Self::Ports, Self::Files];
+}
+
+/// One picture of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// What containerd has.
+    pub runtime: Sight<RuntimeSeen>,
+    /// What the kernel's network has.
+    pub net: Sight<NetSeen>,
+    /// Our nft table; `None` when there is none.
+    pub ports: Sight<Option<TableSeen>>,
+    /// Our files.
+    pub files: Sight<FilesSeen>,
+}
+
+impl Observed {
+    /// The picture before the first look.
+    pub fn nothing_yet() -> Self {
+        let why = "not looked at yet";
+        Self {
+            runtime: Sight::unseen(why),
+            net: Sight::unseen(why),
+            ports: Sight::unseen(why),
+            files: Sight::unseen(why),
+        }
+    }
+}
+
+/// What containerd has in our namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RuntimeSeen {
+    /// Ours, by instance. An instance of which nothing is there has no entry.
+    pub instances: BTreeMap<InstanceKey, RuntimeSide>,
+    /// Images by reference.
+    pub images: BTreeMap<String, ImageSeen>,
+    /// Ours without an owner.
+    pub strays: BTreeSet<StrayKey>,
+    /// This boot of the machine, to tell a task that vanished from one that a reboot took.
+    pub boot: String,
+}
+
+/// What containerd has of one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RuntimeSide {
+    /// Container records, of any generation, in order of their ids.
+    pub containers: Vec<ContainerSeen>,
+    /// Snapshots that are labelled as this instance's.
+    pub snapshots: Vec<SnapshotSeen>,
+}
+
+/// An image in containerd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSeen {
+    /// The digest of its target (manifest or index).
+    pub digest: String,
+    /// What the node's platform takes from it, or why it cannot.
+    pub usable: ImageUse,
+    /// The lease of an import that is not cleaned up.
+    pub lease: bool,
+}
+
+/// Whether an image can be run here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageUse {
+    /// Content whole and unpacked.
+    Ready {
+        /// The snapshot that a container's snapshot starts from.
+        chain_id: String,
+        /// The signal that its config asks for.
+        stop_signal: Option<String>,
+    },
+    /// Content whole; layers not unpacked.
+    Packed,
+    /// Content missing.
+    Incomplete,
+    /// For other platforms only.
+    WrongPlatform {
+        /// Those platforms.
+        has: Vec<String>,
+    },
+}
+
+/// A container record that carries our labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerSeen {
+    /// Its id.
+    pub id: String,
+    /// The identity for a destructive step: the same id made again has another time.
+    pub created_at: Timestamp,
+    /// The digest in its label.
+    pub digest: SpecDigest,
+    /// Which attempt at this digest.
+    pub attempt: u32,
+    /// What it was made from; `None` when the record cannot be read by this version.
+    pub record: Option<Record>,
+    /// Its snapshot's key.
+    pub snapshot: String,
+    /// The run that its label tells of.
+    pub run: Option<Run>,
+    /// The last exit written down in its label.
+    pub exit: Option<Exit>,
+    /// The exit that the witness saw, not written down yet or again.
+    pub witnessed: Option<Exit>,
+    /// When the stop signal was sent, by its label.
+    pub stopping: Option<Timestamp>,
+    /// The runtime cannot make a task from this record (containerd kept half of an earlier try).
+    pub wedged: bool,
+    /// Its task.
+    pub task: TaskSeen,
+}
+
+/// A container's task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskSeen {
+    /// containerd says NotFound.
+    None,
+    /// Made, not started.
+    Created {
+        /// The process.
+        pid: u32,
+    },
+    /// Running.
+    Running {
+        /// The process.
+        pid: u32,
+        /// Its start time in clock ticks since boot: with the pid, its identity.
+        start_ticks: u64,
+    },
+    /// Ended, not deleted.
+    Stopped(Exit),
+    /// There, but in no state that can be judged: paused, a hung shim, a call without an answer.
+    Unknown {
+        /// One sentence.
+        why: String,
+    },
+}
+
+impl TaskSeen {
+    /// Whether a process may be alive.
+    pub fn may_live(&self) -> bool {
+        match self {
+            Self::None | Self::Stopped(_) => false,
+            Self::Created { .. } | Self::Running { .. } | Self::Unknown { .. } => true,
+        }
+    }
+
+    /// The pid, where it is known.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Created { pid } | Self::Running { pid, .. } => Some(*pid),
+            Self::Stopped(exit) => Some(exit.pid),
+            Self::None | Self::Unknown { .. } => None,
+        }
+    }
+}
+
+/// A run as its label tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The boot it belongs to.
+    pub boot: String,
+    /// The process.
+    pub pid: u32,
+    /// When it was started.
+    pub at: Timestamp,
+    /// How many runs this container had, with this one.
+    pub count: u32,
+    /// How many of the runs before it ended too soon in a row.
+    pub failures: u32,
+}
+
+/// An exit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The process that ended.
+    pub pid: u32,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExitStatus {
+    /// With this code; 128 + n for signal n, as shells count.
+    Code(u32),
+    /// Nobody could see.
+    Unknown,
+    /// The machine went down under it.
+    Reboot,
+}
+
+impl ExitStatus {
+    /// Whether it ended well.
+    pub fn is_success(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+/// A snapshot with our labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotSeen {
+    /// Its key.
+    pub key: String,
+    /// Its parent: a chain id.
+    pub parent: String,
+}
+
+/// What an instance was made from, kept on its container record as an extension.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// What was asked for.
+    pub spec: InstanceSpec,
+    /// The image's digest at that time.
+    pub image_digest: String,
+    /// Where it is attached.
+    pub attachments: Vec<Attachment>,
+    /// The generation that asked.
+    pub generation: u64,
+    /// The file that asked.
+    pub file: String,
+}
+
+/// One interface of an instance as it was decided.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The network.
+    pub network: NetworkKey,
+    /// The interface's name inside.
+    pub interface: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The network's prefix.
+    pub subnet: Ipv4Net,
+    /// The default route's gateway, on the one interface that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Ipv4Addr>,
+    /// The MAC inside.
+    pub mac: [u8; 6],
+}
+
+/// What the kernel's network has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetSeen {
+    /// Ours, by instance.
+    pub instances: BTreeMap<InstanceKey, NetSide>,
+    /// Our bridges, by network.
+    pub networks: BTreeMap<NetworkKey, LinkSeen>,
+    /// Ours without an owner.
+    pub strays: BTreeSet<StrayKey>,
+    /// Identities of the strays, for their removal.
+    pub stray_links: BTreeMap<String, LinkSeen>,
+    /// Netns files of the strays and their inodes (0 for a plain file).
+    pub stray_netns: BTreeMap<String, u64>,
+    /// Names of links that are not ours.
+    pub foreign_links: BTreeSet<String>,
+    /// Prefixes that the host routes elsewhere than to our bridges, without default and half-default routes, with the
+    /// interface that they go to.
+    pub host_routes: Vec<(Ipv4Net, String)>,
+    /// `net.ipv4.ip_forward`.
+    pub ip_forward: bool,
+}
+
+/// What the kernel's network has of one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetSide {
+    /// Its netns.
+    pub netns: Option<NetnsSeen>,
+    /// Its host-side links, by network.
+    pub links: BTreeMap<NetworkKey, LinkSeen>,
+}
+
+/// A netns file of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetnsSeen {
+    /// The namespace's inode; 0 when the file is there but is no netns (the mount was lost).
+    pub inode: u64,
+    /// Whether `lo` is up.
+    pub loopback_up: bool,
+    /// The other interfaces, by name.
+    pub interfaces: BTreeMap<String, InterfaceSeen>,
+    /// The IPv4 default gateway.
+    pub default_gateway: Option<Ipv4Addr>,
+}
+
+/// An interface inside a netns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterfaceSeen {
+    /// Its index inside.
+    pub index: u32,
+    /// The index of its other end on the host.
+    pub peer_index: u32,
+    /// Whether it is up.
+    pub up: bool,
+    /// Its MAC.
+    pub mac: [u8; 6],
+    /// Its IPv4 addresses.
+    pub addresses: Vec<Ipv4Net>,
+}
+
+/// A link of ours on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkSeen {
+    /// Its index: with the alias, its identity.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its ifalias.
+    pub alias: Option<String>,
+    /// Whether it is a bridge.
+    pub bridge: bool,
+    /// Whether it is set up (IFF_UP).
+    pub up: bool,
+    /// The bridge that it is a port of.
+    pub controller: Option<u32>,
+    /// Whether a port sends frames back to where they came from.
+    pub hairpin: bool,
+    /// Its MAC.
+    pub mac: [u8; 6],
+    /// Its IPv4 addresses.
+    pub addresses: Vec<Ipv4Net>,
+    /// `net.ipv4.conf.<link>.route_localnet`; false for links that are no bridges.
+    pub route_localnet: bool,
+}
+
+/// Our nft table as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSeen {
+    /// What it says, read back.
+    pub ruleset: Ruleset,
+    /// Whether every chain, rule and element is as that ruleset renders, with nothing foreign in it.
+    pub intact: bool,
+}
+
+/// Our files.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FilesSeen {
+    /// By instance.
+    pub instances: BTreeMap<InstanceKey, InstanceFiles>,
+    /// Named volumes that have a directory.
+    pub volumes: BTreeSet<VolumeKey>,
+    /// What the host says about names.
+    pub resolver: Resolver,
+}
+
+/// The files of one instance under the agent's run directory, by content; `None` when a file is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InstanceFiles {
+    /// `/etc/hosts`.
+    pub hosts: Option<String>,
+    /// `/etc/resolv.conf`.
+    pub resolv_conf: Option<String>,
+    /// `/etc/hostname`.
+    pub hostname: Option<String>,
+}
+
+/// What the host's `resolv.conf` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Resolver {
+    /// Name servers.
+    pub servers: Vec<IpAddr>,
+    /// Search domains.
+    pub search: Vec<String>,
+    /// Options.
+    pub options: Vec<String>,
+}
+
+/// What a look is asked to cover.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// A whole domain.
+    Domain(Domain),
+    /// One object, in every domain that it has a part in.
+    Object(Key),
+}
+
+/// What a look brought back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sighting {
+    /// A whole domain.
+    Runtime(Sight<RuntimeSeen>),
+    /// A whole domain.
+    Net(Sight<NetSeen>),
+    /// A whole domain.
+    Ports(Sight<Option<TableSeen>>),
+    /// A whole domain.
+    Files(Sight<FilesSeen>),
+    /// One instance; `None` in a domain when nothing of it is there.
+    Instance {
+        /// Which.
+        key: InstanceKey,
+        /// Its part in containerd.
+        runtime: Sight<Option<RuntimeSide>>,
+        /// Its part in the network.
+        net: Sight<Option<NetSide>>,
+        /// Its files.
+        files: Sight<Option<InstanceFiles>>,
+    },
+    /// One image.
+    Image {
+        /// Which.
+        reference: String,
+        /// What is there.
+        image: Sight<Option<ImageSeen>>,
+    },
+    /// One network.
+    Network {
+        /// Which.
+        key: NetworkKey,
+        /// Its bridge.
+        bridge: Sight<Option<LinkSeen>>,
+    },
+    /// One volume.
+    Volume {
+        /// Which.
+        key: VolumeKey,
+        /// Whether it has a directory.
+        exists: Sight<bool>,
+    },
+    /// The table, and the host setting that it needs.
+    Publication {
+        /// The table.
+        table: Sight<Option<TableSeen>>,
+        /// `net.ipv4.ip_forward`.
+        ip_forward: Sight<bool>,
+    },
+    /// One stray.
+    Stray {
+        /// Which.
+        key: StrayKey,
+        /// What is there.
+        found: Sight<StraySeen>,
+    },
+}
+
+/// A stray, looked at again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StraySeen {
+    /// It is gone, or it has an owner by now.
+    Gone,
+    /// A link.
+    Link(LinkSeen),
+    /// A netns with its inode.
+    Netns(u64),
+    /// A snapshot or a lease, still there.
+    There,
+}
+
+impl Observed {
+    /// Takes a sighting in. A blind glimpse of one object blinds its whole domain; a glimpse into a blind domain is
+    /// dropped, since only a whole list opens it again.
+    pub fn take(&mut self, sighting: Sighting) {
+        match sighting {
+            Sighting::Runtime(sight) => self.runtime = sight,
+            Sighting::Net(sight) => self.net = sight,
+            Sighting::Ports(sight) => self.ports = sight,
+            Sighting::Files(sight) => self.files = sight,
+            Sighting::Instance { key, runtime, net, files } => {
+                put(&mut self.runtime, runtime, |all, part| set(&mut all.instances, &key, part));
+                put(&mut self.net, net, |all, part| set(&mut all.instances, &key, part));
+                put(&mut self.files, files, |all, part| set(&mut all.instances, &key, part));
+            }
+            Sighting::Image { reference, image } => {
+                put(&mut self.runtime, image, |all, part| set(&mut all.images, &reference, part));
+            }
+            Sighting::Network { key, bridge } => {
+                put(&mut self.net, bridge, |all, part| set(&mut all.networks, &key, part));
+            }
+            Sighting::Volume { key, exists } => put(&mut self.files, exists, |all, there| {
+                if there {
+                    all.volumes.insert(key)
+                } else {
+                    all.volumes.remove(&key)
+                };
+            }),
+            Sighting::Publication { table, ip_forward } => {
+                put(&mut self.ports, table, |all, part| *all = part);
+                put(&mut self.net, ip_forward, |all, on| all.ip_forward = on);
+            }
+            Sighting::Stray { key, found } => self.take_stray(key, found),
+        }
+    }
+
+    fn take_stray(&mut self, key: StrayKey, found: Sight<StraySeen>) {
+        if matches!(key, StrayKey::Snapshot(_) | StrayKey::Lease(_)) {
+            put(&mut self.runtime, found, |all, found| {
+                if found == StraySeen::Gone {
+                    all.strays.remove(&key)
+                } else {
+                    all.strays.insert(key)
+                };
+            });
+            return;
+        }
+        put(&mut self.net, found, |all, found| match (found, &key) {
+            (StraySeen::Link(link), StrayKey::Link(name)) => {
+                all.stray_links.insert(name.clone(), link);
+                all.strays.insert(key);
+            }
+            (StraySeen::Netns(inode), StrayKey::Netns(name)) => {
+                all.stray_netns.insert(name.clone(), inode);
+                all.strays.insert(key);
+            }
+            (_, StrayKey::Link(name)) => {
+                all.stray_links.remove(name);
+                all.strays.remove(&key);
+            }
+            (_, StrayKey::Netns(name)) => {
+                all.stray_netns.remove(name);
+                all.strays.remove(&key);
+            }
+            (_, StrayKey::Snapshot(_) | StrayKey::Lease(_)) => {}
+        });
+    }
+}
+
+fn put<T, P>(domain: &mut Sight<T>, part: Sight<P>, store: impl FnOnce(&mut T, P)) {
+    match (domain, part) {
+        (Sight::Seen(all), Sight::Seen(part)) => store(all, part),
+        (domain @ Sight::Seen(_), Sight::Unseen(blind)) => *domain = Sight::Unseen(blind),
+        (Sight::Unseen(_), _) => {}
+    }
+}
+
+fn set<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, part: Option<V>) {
+    match part {
+        Some(part) => map.insert(key.clone(), part),
+        None => map.remove(key),
+    };
+}

@@ -1,0 +1,343 @@
+//! What is asked for, in our own words: the only form of desired state that the planner and the drivers see.
+//!
+//! An [`InstanceSpec`] holds what was *written* plus what was resolved from files. Defaults of ours are never in it: they
+//! are put in when the OCI runtime spec is made, so that a default added later does not change an unchanged file's digest.
+//! For the same reason every field added from now on is skipped in serialisation when it is not set.
+
+use super::name::{AppName, InstanceKey, NetworkKey, NetworkName, ServiceName, VolumeKey, VolumeName};
+use super::report::Finding;
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+/// The whole desired state of one node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Desired {
+    /// Counts up with each different picture that the source delivers.
+    pub generation: u64,
+    /// Whether the source knows of every app. While false (the directory could not be read and no last known good
+    /// says what was in it), nothing is removed.
+    pub whole: bool,
+    /// The apps.
+    pub apps: BTreeMap<AppName, App>,
+    /// Findings that belong to no app: an unreadable directory, a file whose name cannot be an app.
+    pub findings: Vec<Finding>,
+}
+
+/// One app: one Compose project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct App {
+    /// The file that asked for it.
+    pub file: PathBuf,
+    /// The generation in which this content was first seen.
+    pub generation: u64,
+    /// False when the file is invalid and no last known good is at hand: what runs is left as it is.
+    pub known: bool,
+    /// The services.
+    pub services: BTreeMap<ServiceName, Service>,
+    /// The networks that at least one service uses.
+    pub networks: BTreeMap<NetworkName, NetworkSpec>,
+    /// The named volumes.
+    pub volumes: BTreeSet<VolumeName>,
+    /// What is wrong with the file as it is now; the services above are then the last known good.
+    pub findings: Vec<Finding>,
+}
+
+/// One service of an app.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Where it is written.
+    pub place: Place,
+    /// How many instances.
+    pub replicas: u32,
+    /// What each of them is.
+    pub spec: InstanceSpec,
+}
+
+/// A place in a file, lines and columns counted from 1.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// The line.
+    pub line: u32,
+    /// The column.
+    pub column: u32,
+}
+
+/// What one instance of a service is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstanceSpec {
+    /// The image.
+    pub image: ImageWant,
+    /// Replaces the image's entrypoint; with it the image's command is dropped, as Compose says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    /// Replaces the image's command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Added to the image's environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// `user[:group]`, names or numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// The host name; the instance's name where it is not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// The user's labels, put on the container.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// An additional name that peers can use, and the container's name in status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_name: Option<String>,
+    /// What happens after an exit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+    /// The signal that asks it to stop, by name or number as written; the image's or SIGTERM where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
+    /// Milliseconds between the stop signal and SIGKILL; 10 s where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_grace_ms: Option<u64>,
+    /// Published ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<Port>,
+    /// The networks it is in, the one with the default route first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<NetworkUse>,
+    /// Bind mounts, named volumes and tmpfs mounts, in the order they are mounted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+    /// A read-only root filesystem.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
+    /// All capabilities and devices, no confinement.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub privileged: bool,
+    /// Capabilities added to the default set, upper case without `CAP_`; `ALL` for all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub cap_add: BTreeSet<String>,
+    /// Capabilities taken from the default set.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub cap_drop: BTreeSet<String>,
+    /// What it may use of the machine.
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Which image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageWant {
+    /// The reference as containerd names it (normalised: `docker.io/library/x:latest` for `x`).
+    pub reference: String,
+    /// An OCI archive that holds it (`x-stead: {archive: ...}`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Archive>,
+}
+
+/// An OCI archive on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Archive {
+    /// Where it is, absolute.
+    pub path: PathBuf,
+    /// The digest of the manifest that its index names (`sha256:...`): another content is another image.
+    pub digest: String,
+}
+
+/// What happens after an exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    /// Nothing: it was a job.
+    No,
+    /// Start again, always.
+    Always,
+    /// As `Always` here: stopping is an edit of the file, not a memory of the agent.
+    UnlessStopped,
+    /// Start again after a failure, at most this often in a row.
+    OnFailure {
+        /// The limit; none where not set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max: Option<u32>,
+    },
+}
+
+/// A transport protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// As nft and Compose write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// One published port; a range is written out port by port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Port {
+    /// The host address it is published on; every address where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_ip: Option<Ipv4Addr>,
+    /// The port on the host; one chosen by hash where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<u16>,
+    /// The port in the container.
+    pub container: u16,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// A network that an instance is in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkUse {
+    /// The network.
+    pub network: NetworkName,
+    /// Further names there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub aliases: BTreeSet<String>,
+    /// A fixed address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Ipv4Addr>,
+}
+
+/// Something mounted into an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// Where in the container, absolute and clean.
+    pub target: String,
+    /// What.
+    pub source: MountSource,
+    /// Whether writing is refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
+}
+
+/// What a mount shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MountSource {
+    /// A path of the host.
+    Bind {
+        /// Absolute.
+        path: PathBuf,
+        /// Whether a missing directory is made.
+        create: bool,
+    },
+    /// A named volume of the app.
+    Volume(VolumeName),
+    /// Memory.
+    Tmpfs {
+        /// Mount options as written (`size=64m`, `mode=1777`).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        options: Vec<String>,
+    },
+}
+
+/// Limits of one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Thousandths of a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub milli_cpus: Option<u64>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<i64>,
+}
+
+impl Limits {
+    /// Whether nothing is limited.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A network as its app describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkSpec {
+    /// A subnet chosen by the user; one from the pool where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<Ipv4Net>,
+    /// The bridge's address; the subnet's first where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Ipv4Addr>,
+    /// No way out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub internal: bool,
+}
+
+impl Desired {
+    /// The service of an instance, when this replica of it is wanted.
+    pub fn service(&self, key: &InstanceKey) -> Option<&Service> {
+        let service = self.apps.get(&key.app)?.services.get(&key.service)?;
+        (1..=service.replicas).contains(&key.replica).then_some(service)
+    }
+
+    /// A network, when it is wanted.
+    pub fn network(&self, key: &NetworkKey) -> Option<&NetworkSpec> {
+        self.apps.get(&key.app)?.networks.get(&key.network)
+    }
+
+    /// Whether something of this app may be removed for not being wanted: the source has to know the app's content, or
+    /// know that there is no such app.
+    pub fn may_remove(&self, app: &AppName) -> bool {
+        self.whole && self.apps.get(app).is_none_or(|app| app.known)
+    }
+
+    /// Every wanted instance with its service, in order.
+    pub fn instances(&self) -> impl Iterator<Item = (InstanceKey, &Service)> {
+        self.apps.iter().flat_map(|(app, content)| {
+            content.services.iter().flat_map(move |(name, service)| {
+                (1..=service.replicas)
+                    .map(move |replica| (InstanceKey { app: app.clone(), service: name.clone(), replica }, service))
+            })
+        })
+    }
+
+    /// Every wanted network.
+    pub fn networks(&self) -> impl Iterator<Item = (NetworkKey, &NetworkSpec)> {
+        self.apps.iter().flat_map(|(app, content)| {
+            content
+                .networks
+                .iter()
+                .map(move |(name, spec)| (NetworkKey { app: app.clone(), network: name.clone() }, spec))
+        })
+    }
+
+    /// Every wanted named volume.
+    pub fn volumes(&self) -> impl Iterator<Item = VolumeKey> {
+        self.apps.iter().flat_map(|(app, content)| {
+            content.volumes.iter().map(move |name| VolumeKey { app: app.clone(), volume: name.clone() })
+        })
+    }
+}

@@ -1,0 +1,426 @@
+//! Steps: the only things that are ever done to the node. One step, one outside effect.
+//!
+//! A step that destroys carries the identity it was decided on; the driver compares it again at the moment of acting
+//! and answers [`Outcome::Moved`] if it differs. A step says everything that its driver needs: drivers choose nothing.
+
+use super::name::{InstanceKey, NetworkKey, SpecDigest, VolumeKey};
+use super::ruleset::Ruleset;
+use super::seen::{Exit, Record, Run};
+use super::spec::{Archive, Limits};
+use super::time::Timestamp;
+use ipnet::Ipv4Net;
+use serde::Serialize;
+use std::net::Ipv4Addr;
+
+/// One outside effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "step", rename_all = "kebab-case")]
+pub enum Step {
+    // images
+    /// Imports an OCI archive under a reference, unpacks it, and leaves the GC labels right. Resumable; holds a lease.
+    ImportImage {
+        /// The reference to give it.
+        reference: String,
+        /// The archive.
+        archive: Archive,
+    },
+    /// Unpacks the layers of an image whose content is there.
+    UnpackImage {
+        /// The image.
+        reference: String,
+    },
+    /// Ends the lease of an import that was cut off or has ended.
+    DropLease {
+        /// The lease.
+        id: String,
+    },
+
+    // the instance in containerd
+    /// Prepares the writable snapshot of a container, labelled as the instance's and as a GC root.
+    PrepareSnapshot {
+        /// The instance.
+        instance: InstanceKey,
+        /// The snapshot's key.
+        key: String,
+        /// The chain id to start from.
+        parent: String,
+    },
+    /// Makes the container record with its OCI spec, labels and extension.
+    CreateContainer(Box<CreateContainer>),
+    /// Makes the task; its process exists afterwards but does not run, and its exit is witnessed from here on.
+    CreateTask {
+        /// The container.
+        container: ContainerIdentity,
+    },
+    /// Writes the run that is about to start on the container's labels, and clears a stop mark.
+    RecordRun {
+        /// The container.
+        container: ContainerIdentity,
+        /// The run.
+        run: Run,
+    },
+    /// Starts a made task.
+    StartTask {
+        /// The container.
+        container: ContainerIdentity,
+        /// The process.
+        pid: u32,
+    },
+    /// Writes an exit on the container's labels.
+    RecordExit {
+        /// The container.
+        container: ContainerIdentity,
+        /// The exit.
+        exit: Exit,
+    },
+    /// Sends the stop signal, and marks on the container's labels when. (Signal first: a crash in between repeats it.)
+    StopTask {
+        /// The container.
+        container: ContainerIdentity,
+        /// The process.
+        pid: u32,
+        /// Its start time in clock ticks; 0 for a task that was never started.
+        start_ticks: u64,
+        /// The signal as the user or the image wrote it.
+        signal: String,
+        /// The time to mark.
+        at: Timestamp,
+    },
+    /// Sends SIGKILL.
+    KillTask {
+        /// The container.
+        container: ContainerIdentity,
+        /// The process; `None` for a task in an unknown state.
+        pid: Option<u32>,
+    },
+    /// Deletes a task that has ended or was never started.
+    DeleteTask {
+        /// The container.
+        container: ContainerIdentity,
+        /// The process that it had.
+        pid: u32,
+    },
+    /// Clears a stop mark of a task that is wanted after all.
+    ClearStop {
+        /// The container.
+        container: ContainerIdentity,
+    },
+    /// Changes the limits of a running task.
+    UpdateTask {
+        /// The container.
+        container: ContainerIdentity,
+        /// The process.
+        pid: u32,
+        /// All limits as they should be.
+        limits: Limits,
+    },
+    /// Writes a changed record (and the OCI spec that follows from it) on the container: the in-place change is done.
+    UpdateRecord {
+        /// The container.
+        container: ContainerIdentity,
+        /// The instance.
+        instance: InstanceKey,
+        /// The record as it should be.
+        record: Box<Record>,
+    },
+    /// Deletes a container record without a task.
+    DeleteContainer {
+        /// The container.
+        container: ContainerIdentity,
+    },
+    /// Removes a snapshot that no container uses.
+    RemoveSnapshot {
+        /// Its key.
+        key: String,
+    },
+
+    // the instance's network
+    /// Makes a netns file with a fresh namespace (or mounts a fresh one on a file that has lost its own).
+    MakeNetns {
+        /// Its name under `/run/netns`.
+        name: String,
+    },
+    /// Makes a veth pair with the peer already in the netns, group, MAC and bridge port set.
+    MakeLink {
+        /// The host-side name.
+        name: String,
+        /// The netns.
+        netns: String,
+        /// Its inode.
+        inode: u64,
+        /// The interface inside.
+        interface: String,
+        /// Its MAC.
+        mac: [u8; 6],
+        /// The bridge and its index.
+        bridge: (String, u32),
+    },
+    /// Sets the ifalias of a link of ours.
+    SetAlias {
+        /// The link.
+        link: LinkIdentity,
+        /// The alias.
+        alias: String,
+    },
+    /// Makes a link a port of a bridge, with hairpin on, and sets it up.
+    AttachPort {
+        /// The link.
+        link: LinkIdentity,
+        /// The bridge's index.
+        bridge: u32,
+    },
+    /// Sets `lo` of a netns up.
+    LoopbackUp {
+        /// The netns.
+        netns: NetnsIdentity,
+    },
+    /// Gives an interface inside a netns exactly this address and sets it up.
+    SetAddress {
+        /// The netns.
+        netns: NetnsIdentity,
+        /// The interface.
+        interface: String,
+        /// The address with its prefix length.
+        address: Ipv4Net,
+    },
+    /// Sets the default route inside a netns.
+    SetDefaultRoute {
+        /// The netns.
+        netns: NetnsIdentity,
+        /// The gateway.
+        gateway: Ipv4Addr,
+    },
+    /// Deletes a link of ours that no live task uses.
+    DropLink {
+        /// The link.
+        link: LinkIdentity,
+    },
+    /// Removes a netns file that no live task uses.
+    DropNetns {
+        /// The netns.
+        netns: NetnsIdentity,
+    },
+
+    // the network
+    /// Makes a bridge with group and MAC, up.
+    MakeBridge {
+        /// Its name.
+        name: String,
+        /// Its MAC.
+        mac: [u8; 6],
+        /// The network, for the log.
+        network: NetworkKey,
+    },
+    /// Gives a bridge exactly this address and sets it up.
+    SetBridgeAddress {
+        /// The bridge.
+        link: LinkIdentity,
+        /// The address with its prefix length.
+        address: Ipv4Net,
+    },
+    /// Lets the bridge carry connections from the host's 127.0.0.1 to published ports (the table guards the way back).
+    SetRouteLocalnet {
+        /// The bridge.
+        link: LinkIdentity,
+    },
+
+    // the node
+    /// Switches IPv4 forwarding on.
+    EnableForwarding,
+    /// Replaces our nft table in one transaction; `None` removes it.
+    ApplyRuleset {
+        /// The table's content.
+        ruleset: Option<Ruleset>,
+    },
+
+    // files
+    /// Writes one of an instance's files, in place when it exists, since it is mounted into the instance.
+    WriteFile {
+        /// The instance.
+        instance: InstanceKey,
+        /// Which file.
+        file: InstanceFile,
+        /// All of its content.
+        content: String,
+    },
+    /// Removes the folder with an instance's files.
+    DropFiles {
+        /// The instance.
+        instance: InstanceKey,
+    },
+    /// Makes the directory of a named volume.
+    MakeVolume {
+        /// The volume.
+        volume: VolumeKey,
+    },
+}
+
+/// Everything that a container record is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CreateContainer {
+    /// Its id.
+    pub id: String,
+    /// The instance.
+    pub instance: InstanceKey,
+    /// The digest for its label.
+    pub digest: SpecDigest,
+    /// Which attempt at this digest.
+    pub attempt: u32,
+    /// Its snapshot's key.
+    pub snapshot: String,
+    /// The netns that its processes join.
+    pub netns: NetnsIdentity,
+    /// What it is made from.
+    pub record: Record,
+}
+
+/// A container that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ContainerIdentity {
+    /// Its id.
+    pub id: String,
+    /// When its record was made.
+    pub created_at: Timestamp,
+}
+
+/// A link that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LinkIdentity {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its alias.
+    pub alias: Option<String>,
+}
+
+/// A netns that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NetnsIdentity {
+    /// Its name under `/run/netns`.
+    pub name: String,
+    /// Its inode; 0 when the file is no netns.
+    pub inode: u64,
+}
+
+/// A file that is mounted into an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InstanceFile {
+    /// `/etc/hosts`.
+    Hosts,
+    /// `/etc/resolv.conf`.
+    ResolvConf,
+    /// `/etc/hostname`.
+    Hostname,
+}
+
+impl InstanceFile {
+    /// Its file name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hosts => "hosts",
+            Self::ResolvConf => "resolv.conf",
+            Self::Hostname => "hostname",
+        }
+    }
+}
+
+/// How a step went. Nothing is concluded from it but when to look and try again: what *is* comes from the next look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The effect took place.
+    Done,
+    /// It had taken place before.
+    Already,
+    /// The object is another one than the step was decided on; nothing was done.
+    Moved,
+    /// It was refused; nothing was done, or as much as the next look will show.
+    Refused(Cause),
+    /// It was sent, and no answer came.
+    Unsure(Cause),
+}
+
+impl Outcome {
+    /// One word for the log.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Already => "already",
+            Self::Moved => "moved",
+            Self::Refused(_) => "refused",
+            Self::Unsure(_) => "unsure",
+        }
+    }
+}
+
+/// Why a step was refused, classified once by its driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// What kind of trouble.
+    pub kind: CauseKind,
+    /// One sentence with the chain of sources.
+    pub message: String,
+    /// What a person can do, where one can.
+    pub hint: Option<String>,
+}
+
+/// Kinds of trouble, as far as they make a difference to retrying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CauseKind {
+    /// The other side cannot be reached: its domain is blind until it can.
+    Unavailable,
+    /// No answer within the step's deadline.
+    Deadline,
+    /// Something that is needed is not there (an image, an archive, a bind source).
+    Missing,
+    /// No room on disk, no memory, no descriptors.
+    Exhausted,
+    /// The definition cannot work here.
+    Invalid,
+    /// Anything else.
+    Failed,
+}
+
+impl Step {
+    /// The step's name, for logs and counters.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::ImportImage { .. } => "import-image",
+            Self::UnpackImage { .. } => "unpack-image",
+            Self::DropLease { .. } => "drop-lease",
+            Self::PrepareSnapshot { .. } => "prepare-snapshot",
+            Self::CreateContainer(_) => "create-container",
+            Self::CreateTask { .. } => "create-task",
+            Self::RecordRun { .. } => "record-run",
+            Self::StartTask { .. } => "start-task",
+            Self::RecordExit { .. } => "record-exit",
+            Self::StopTask { .. } => "stop-task",
+            Self::KillTask { .. } => "kill-task",
+            Self::DeleteTask { .. } => "delete-task",
+            Self::ClearStop { .. } => "clear-stop",
+            Self::UpdateTask { .. } => "update-task",
+            Self::UpdateRecord { .. } => "update-record",
+            Self::DeleteContainer { .. } => "delete-container",
+            Self::RemoveSnapshot { .. } => "remove-snapshot",
+            Self::MakeNetns { .. } => "make-netns",
+            Self::MakeLink { .. } => "make-link",
+            Self::SetAlias { .. } => "set-alias",
+            Self::AttachPort { .. } => "attach-port",
+            Self::LoopbackUp { .. } => "loopback-up",
+            Self::SetAddress { .. } => "set-address",
+            Self::SetDefaultRoute { .. } => "set-default-route",
+            Self::DropLink { .. } => "drop-link",
+            Self::DropNetns { .. } => "drop-netns",
+            Self::MakeBridge { .. } => "make-bridge",
+            Self::SetBridgeAddress { .. } => "set-bridge-address",
+            Self::SetRouteLocalnet { .. } => "set-route-localnet",
+            Self::EnableForwarding => "enable-forwarding",
+            Self::ApplyRuleset { .. } => "apply-ruleset",
+            Self::WriteFile { .. } => "write-file",
+            Self::DropFiles { .. } => "drop-files",
+            Self::MakeVolume { .. } => "make-volume",
+        }
+    }
+}
