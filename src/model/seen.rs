@@ -406,6 +406,8 @@ pub enum Scope {
     Domain(Domain),
     /// One object, in every domain that it has a part in.
     Object(Key),
+    /// One object's part in one domain: what a step has just touched.
+    Part(Key, Domain),
 }
 
 /// What a look brought back.
@@ -419,16 +421,16 @@ pub enum Sighting {
     Ports(Sight<Option<TableSeen>>),
     /// A whole domain.
     Files(Sight<FilesSeen>),
-    /// One instance; `None` in a domain when nothing of it is there.
+    /// One instance. A domain is `None` when it was not looked at, and seen as `None` when nothing of it is there.
     Instance {
         /// Which.
         key: InstanceKey,
         /// Its part in containerd.
-        runtime: Sight<Option<RuntimeSide>>,
+        runtime: Option<Sight<Option<RuntimeSide>>>,
         /// Its part in the network.
-        net: Sight<Option<NetSide>>,
+        net: Option<Sight<Option<NetSide>>>,
         /// Its files.
-        files: Sight<Option<InstanceFiles>>,
+        files: Option<Sight<Option<InstanceFiles>>>,
     },
     /// One image.
     Image {
@@ -490,9 +492,15 @@ impl Observed {
             Sighting::Ports(sight) => self.ports = sight,
             Sighting::Files(sight) => self.files = sight,
             Sighting::Instance { key, runtime, net, files } => {
-                put(&mut self.runtime, runtime, |all, part| set(&mut all.instances, &key, part));
-                put(&mut self.net, net, |all, part| set(&mut all.instances, &key, part));
-                put(&mut self.files, files, |all, part| set(&mut all.instances, &key, part));
+                if let Some(part) = runtime {
+                    put(&mut self.runtime, part, |all, part| set(&mut all.instances, &key, part));
+                }
+                if let Some(part) = net {
+                    put(&mut self.net, part, |all, part| set(&mut all.instances, &key, part));
+                }
+                if let Some(part) = files {
+                    put(&mut self.files, part, |all, part| set(&mut all.instances, &key, part));
+                }
             }
             Sighting::Image { reference, image } => {
                 put(&mut self.runtime, image, |all, part| set(&mut all.images, &reference, part));

@@ -5,7 +5,7 @@
 
 use super::name::{InstanceKey, NetworkKey, SpecDigest, VolumeKey};
 use super::ruleset::Ruleset;
-use super::seen::{Exit, Record, Run};
+use super::seen::{Domain, Exit, Record, Run};
 use super::spec::{Archive, Limits};
 use super::time::Timestamp;
 use ipnet::Ipv4Net;
@@ -139,6 +139,15 @@ pub enum Step {
     MakeNetns {
         /// Its name under `/run/netns`.
         name: String,
+    },
+    /// Mounts the netns of a live process on its netns file again, after the file was lost.
+    AdoptNetns {
+        /// Its name under `/run/netns`.
+        name: String,
+        /// The process.
+        pid: u32,
+        /// Its start time in clock ticks.
+        start_ticks: u64,
     },
     /// Makes a veth pair with the peer already in the netns, group, MAC and bridge port set.
     MakeLink {
@@ -384,6 +393,45 @@ pub enum CauseKind {
 }
 
 impl Step {
+    /// The domain that the step changes, and that is looked at after it.
+    pub fn domain(&self) -> Domain {
+        match self {
+            Self::ImportImage { .. }
+            | Self::UnpackImage { .. }
+            | Self::DropLease { .. }
+            | Self::PrepareSnapshot { .. }
+            | Self::CreateContainer(_)
+            | Self::CreateTask { .. }
+            | Self::RecordRun { .. }
+            | Self::StartTask { .. }
+            | Self::RecordExit { .. }
+            | Self::StopTask { .. }
+            | Self::KillTask { .. }
+            | Self::DeleteTask { .. }
+            | Self::ClearStop { .. }
+            | Self::UpdateTask { .. }
+            | Self::UpdateRecord { .. }
+            | Self::DeleteContainer { .. }
+            | Self::RemoveSnapshot { .. } => Domain::Runtime,
+            Self::MakeNetns { .. }
+            | Self::AdoptNetns { .. }
+            | Self::MakeLink { .. }
+            | Self::SetAlias { .. }
+            | Self::AttachPort { .. }
+            | Self::LoopbackUp { .. }
+            | Self::SetAddress { .. }
+            | Self::SetDefaultRoute { .. }
+            | Self::DropLink { .. }
+            | Self::DropNetns { .. }
+            | Self::MakeBridge { .. }
+            | Self::SetBridgeAddress { .. }
+            | Self::SetRouteLocalnet { .. }
+            | Self::EnableForwarding => Domain::Net,
+            Self::ApplyRuleset { .. } => Domain::Ports,
+            Self::WriteFile { .. } | Self::DropFiles { .. } | Self::MakeVolume { .. } => Domain::Files,
+        }
+    }
+
     /// The step's name, for logs and counters.
     pub fn name(&self) -> &'static str {
         match self {
@@ -405,6 +453,7 @@ impl Step {
             Self::DeleteContainer { .. } => "delete-container",
             Self::RemoveSnapshot { .. } => "remove-snapshot",
             Self::MakeNetns { .. } => "make-netns",
+            Self::AdoptNetns { .. } => "adopt-netns",
             Self::MakeLink { .. } => "make-link",
             Self::SetAlias { .. } => "set-alias",
             Self::AttachPort { .. } => "attach-port",
