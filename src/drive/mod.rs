@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicU64;
 
 pub mod containerd;
 pub mod files;
+pub mod image;
 pub mod net;
 
 /// The node, as the loop sees it: three verbs.

@@ -137,6 +137,8 @@ pub struct ContainerSeen {
     pub stopping: Option<Timestamp>,
     /// The runtime cannot make a task from this record (containerd kept half of an earlier try).
     pub wedged: bool,
+    /// What of its spec was lowered to what this node lets the agent give (rlimits, the OOM score), one sentence each.
+    pub clamped: Vec<String>,
     /// Its task.
     pub task: TaskSeen,
 }

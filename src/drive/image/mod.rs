@@ -1,0 +1,1 @@
+//! # image: archives in and out
