@@ -133,8 +133,8 @@ pub struct ContainerSeen {
     pub exit: Option<Exit>,
     /// The exit that the witness saw, not written down yet or again.
     pub witnessed: Option<Exit>,
-    /// When the stop signal was sent, by its label.
-    pub stopping: Option<Timestamp>,
+    /// The stop mark on its label; cleared by the next run.
+    pub stopping: Option<Stopping>,
     /// The runtime cannot make a task from this record (containerd kept half of an earlier try).
     pub wedged: bool,
     /// What of its spec was lowered to what this node lets the agent give (rlimits, the OOM score), one sentence each.
@@ -201,6 +201,15 @@ pub struct Run {
     pub count: u32,
     /// How many of the runs before it ended too soon in a row.
     pub failures: u32,
+}
+
+/// That a run was asked to stop, as its label tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    /// When the stop signal was sent.
+    pub at: Timestamp,
+    /// It was wanted again before it ended. An exit after the signal is still ours, not its own.
+    pub revoked: bool,
 }
 
 /// An exit.

@@ -6,7 +6,7 @@
 use super::name::{InstanceKey, NetworkKey, SpecDigest, VolumeKey};
 use super::ruleset::Ruleset;
 use super::seen::{Domain, Exit, Record, Run};
-use super::spec::{Archive, Limits};
+use super::spec::Archive;
 use super::time::Timestamp;
 use ipnet::Ipv4Net;
 use serde::Serialize;
@@ -100,26 +100,20 @@ pub enum Step {
         /// The process that it had.
         pid: u32,
     },
-    /// Clears a stop mark of a task that is wanted after all.
-    ClearStop {
+    /// Marks the stop of a running task as revoked: it is wanted after all.
+    RevokeStop {
         /// The container.
         container: ContainerIdentity,
     },
-    /// Changes the limits of a running task.
-    UpdateTask {
-        /// The container.
-        container: ContainerIdentity,
-        /// The process.
-        pid: u32,
-        /// All limits as they should be.
-        limits: Limits,
-    },
-    /// Writes a changed record (and the OCI spec that follows from it) on the container: the in-place change is done.
+    /// Makes an in-place change: gives the running task its new limits, then writes the changed record (and the OCI spec
+    /// that follows from it) on the container. (Limits first: a crash in between repeats them.)
     UpdateRecord {
         /// The container.
         container: ContainerIdentity,
         /// The instance.
         instance: InstanceKey,
+        /// The running process whose limits change.
+        limits_of: Option<u32>,
         /// The record as it should be.
         record: Box<Record>,
     },
@@ -408,8 +402,7 @@ impl Step {
             | Self::StopTask { .. }
             | Self::KillTask { .. }
             | Self::DeleteTask { .. }
-            | Self::ClearStop { .. }
-            | Self::UpdateTask { .. }
+            | Self::RevokeStop { .. }
             | Self::UpdateRecord { .. }
             | Self::DeleteContainer { .. }
             | Self::RemoveSnapshot { .. } => Domain::Runtime,
@@ -447,8 +440,7 @@ impl Step {
             Self::StopTask { .. } => "stop-task",
             Self::KillTask { .. } => "kill-task",
             Self::DeleteTask { .. } => "delete-task",
-            Self::ClearStop { .. } => "clear-stop",
-            Self::UpdateTask { .. } => "update-task",
+            Self::RevokeStop { .. } => "revoke-stop",
             Self::UpdateRecord { .. } => "update-record",
             Self::DeleteContainer { .. } => "delete-container",
             Self::RemoveSnapshot { .. } => "remove-snapshot",

@@ -15,13 +15,33 @@
 //!
 //! Tests: `tests/plan_properties.rs`; the same planner runs in `tests/simulate.rs` and on the node.
 
-use crate::model::{Decision, Desired, Hold, Key, Marks, Observed, Timestamp};
+mod allocate;
+mod change;
+mod compare;
+mod instance;
+mod names;
+mod node;
+mod ports;
+mod retire;
+mod target;
+mod wire;
+
+pub use allocate::Allocation;
+pub use compare::{changes, digest};
+pub use names::host_name;
+
+use crate::model::{
+    Archive, Blocker, Decision, Desired, Hold, InstanceKey, Key, Marks, NetworkKey, Observed, Service, Sight, StrayKey,
+    Timestamp,
+};
+use ipnet::Ipv4Net;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Refused steps that wait for their time, by object.
 pub type Holds = BTreeMap<Key, Hold>;
 
-/// The two pictures, with what is derived from both once for all objects: subnets, addresses, the port table.
+/// The two pictures, with what is derived from both once for all objects.
 pub struct Picture<'a> {
     /// What is wanted.
     pub desired: &'a Desired,
@@ -29,21 +49,114 @@ pub struct Picture<'a> {
     pub observed: &'a Observed,
     /// Our marks.
     pub marks: &'a Marks,
+    allocation: OnceCell<Allocation>,
+    members: OnceCell<BTreeMap<NetworkKey, Vec<(InstanceKey, &'a Service)>>>,
+    images: OnceCell<BTreeMap<String, Option<Archive>>>,
 }
 
 impl<'a> Picture<'a> {
     /// Puts the pictures together.
     pub fn new(desired: &'a Desired, observed: &'a Observed, marks: &'a Marks) -> Self {
-        Self { desired, observed, marks }
+        let (allocation, members, images) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { desired, observed, marks, allocation, members, images }
     }
 
     /// Every object that is wanted or seen.
     pub fn keys(&self) -> BTreeSet<Key> {
-        BTreeSet::new()
+        let mut keys = BTreeSet::from([Key::Publication]);
+        keys.extend(self.desired.instances().map(|(key, _)| Key::Instance(key)));
+        keys.extend(self.desired.networks().map(|(key, _)| Key::Network(key)));
+        keys.extend(self.desired.volumes().map(Key::Volume));
+        keys.extend(self.images().keys().cloned().map(Key::Image));
+        if let Sight::Seen(runtime) = &self.observed.runtime {
+            keys.extend(runtime.instances.keys().cloned().map(Key::Instance));
+            keys.extend(
+                runtime.images.iter().filter(|(_, image)| image.lease).map(|(name, _)| Key::Image(name.clone())),
+            );
+            keys.extend(runtime.strays.iter().cloned().map(Key::Stray));
+        }
+        if let Sight::Seen(net) = &self.observed.net {
+            keys.extend(net.instances.keys().cloned().map(Key::Instance));
+            keys.extend(net.networks.keys().cloned().map(Key::Network));
+            keys.extend(net.strays.iter().cloned().map(Key::Stray));
+        }
+        if let Sight::Seen(files) = &self.observed.files {
+            keys.extend(files.instances.keys().cloned().map(Key::Instance));
+        }
+        keys
+    }
+
+    /// Subnets and addresses.
+    pub fn allocation(&self) -> &Allocation {
+        self.allocation.get_or_init(|| Allocation::of(self.desired, self.observed))
+    }
+
+    /// The wanted instances in a network, in order.
+    pub fn members(&self, network: &NetworkKey) -> &[(InstanceKey, &'a Service)] {
+        let members = self.members.get_or_init(|| {
+            let mut members: BTreeMap<NetworkKey, Vec<(InstanceKey, &'a Service)>> = BTreeMap::new();
+            for (key, service) in self.desired.instances() {
+                for at in &service.spec.networks {
+                    let network = NetworkKey { app: key.app.clone(), network: at.network.clone() };
+                    members.entry(network).or_default().push((key.clone(), service));
+                }
+            }
+            members
+        });
+        members.get(network).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The wanted images with their archives. Where two services disagree on an archive, the first one's counts.
+    pub fn images(&self) -> &BTreeMap<String, Option<Archive>> {
+        self.images.get_or_init(|| {
+            let mut images: BTreeMap<String, Option<Archive>> = BTreeMap::new();
+            for (_, service) in self.desired.instances() {
+                let want = &service.spec.image;
+                let archive = images.entry(want.reference.clone()).or_default();
+                if archive.is_none() {
+                    archive.clone_from(&want.archive);
+                }
+            }
+            images
+        })
+    }
+
+    /// This boot of the machine; empty while containerd is not seen.
+    pub fn runtime_boot(&self) -> String {
+        self.observed.runtime.seen().map(|runtime| runtime.boot.clone()).unwrap_or_default()
+    }
+
+    /// An instance that may be alive with an address of this network that is not in the subnet.
+    pub(crate) fn live_elsewhere(&self, network: &NetworkKey, subnet: Ipv4Net) -> Sight<Option<InstanceKey>> {
+        self.observed.runtime.as_ref().map(|runtime| {
+            let lives_elsewhere = |side: &crate::model::RuntimeSide| {
+                side.containers.iter().filter(|container| container.task.may_live()).any(|container| {
+                    let attachments = container.record.iter().flat_map(|record| &record.attachments);
+                    attachments.into_iter().any(|at| at.network == *network && at.subnet != subnet)
+                })
+            };
+            runtime.instances.iter().find(|(_, side)| lives_elsewhere(side)).map(|(key, _)| key.clone())
+        })
     }
 }
 
 /// Decides for one object.
-pub fn decide(_picture: &Picture<'_>, _key: &Key, _holds: &Holds, _now: Timestamp) -> Decision {
-    Decision::Settled
+pub fn decide(picture: &Picture<'_>, key: &Key, holds: &Holds, now: Timestamp) -> Decision {
+    let decision = match key {
+        Key::Image(reference) => node::image(picture, reference),
+        Key::Network(key) => node::network(picture, key),
+        Key::Volume(key) => node::volume(picture, key),
+        Key::Instance(key) => instance::decide(picture, key, now),
+        Key::Publication => node::publication(picture),
+        Key::Stray(key @ (StrayKey::Link(_) | StrayKey::Netns(_) | StrayKey::Snapshot(_) | StrayKey::Lease(_))) => {
+            node::stray(picture, key)
+        }
+    };
+    match (decision, holds.get(key)) {
+        (Decision::Do(step, _), Some(hold)) if hold.step == step.name() && now < hold.until => {
+            let what = format!("{} again, after: {}", hold.step, hold.error);
+            Decision::Wait(vec![Blocker::Until { at: hold.until, what }])
+        }
+        (decision, _) => decision,
+    }
 }

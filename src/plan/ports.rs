@@ -1,0 +1,126 @@
+//! The port table as it should be: bridges that are there, and published ports of instances that are attached.
+
+use super::Picture;
+use super::allocate::seen_addresses;
+use crate::model::{
+    Blocker, BridgeRules, InstanceKey, InstanceSpec, NetSeen, NetworkKey, Port, Protocol, Published, Ruleset, Sight,
+    TableSeen, Target, slot_hash,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+/// Where ports without a host port are published.
+const FIRST_FREE: u16 = 49_152;
+const FREE_PORTS: u16 = 16_384;
+
+/// The table's content; `None` when nothing needs it.
+pub(super) fn ruleset(
+    picture: &Picture<'_>,
+    net: &NetSeen,
+    have: Option<&TableSeen>,
+) -> Result<Option<Ruleset>, Blocker> {
+    let specs = published_specs(picture)?;
+    let mut ruleset = Ruleset { bridges: bridges(picture, net, have), ..Ruleset::default() };
+    let addresses: BTreeMap<(InstanceKey, NetworkKey), Ipv4Addr> =
+        seen_addresses(net).map(|(instance, network, address)| ((instance, network), address)).collect();
+    let claimed: BTreeSet<(Protocol, u16)> = specs
+        .values()
+        .flat_map(|spec| spec.ports.iter().filter_map(|port| Some((port.protocol, port.host?))))
+        .collect();
+    let mut owners: BTreeMap<Published, (&InstanceKey, u16)> = BTreeMap::new();
+    for (key, spec) in &specs {
+        let Some(address) = serving_address(picture, key, spec, &addresses) else {
+            continue;
+        };
+        for port in &spec.ports {
+            let target = Target { address, port: port.container };
+            let published = host_port(key, port, &target, have, &claimed, &ruleset);
+            // one service's replicas share a port; another service's claim on it is refused where files are read
+            let owner = owners.entry(published.clone()).or_insert((key, port.container));
+            if (&owner.0.app, &owner.0.service, owner.1) == (&key.app, &key.service, port.container) {
+                ruleset.publications.entry(published).or_default().insert(target);
+            }
+        }
+    }
+    Ok((ruleset != Ruleset::default()).then_some(ruleset))
+}
+
+/// The specs whose ports count: what is wanted, and what may not be removed, as it is recorded.
+fn published_specs<'a>(picture: &'a Picture<'_>) -> Result<BTreeMap<InstanceKey, &'a InstanceSpec>, Blocker> {
+    let mut specs: BTreeMap<InstanceKey, &InstanceSpec> =
+        picture.desired.instances().map(|(key, service)| (key, &service.spec)).collect();
+    let all_known = picture.desired.whole && picture.desired.apps.values().all(|app| app.known);
+    if all_known {
+        return Ok(specs);
+    }
+    let runtime = match &picture.observed.runtime {
+        Sight::Seen(runtime) => runtime,
+        Sight::Unseen(blind) => return Err(Blocker::RuntimeUnavailable { why: blind.why.clone() }),
+    };
+    for (key, side) in &runtime.instances {
+        let record = side.containers.iter().filter_map(|container| container.record.as_ref()).next_back();
+        if let Some(record) = record.filter(|_| !picture.desired.may_remove(&key.app)) {
+            specs.entry(key.clone()).or_insert(&record.spec);
+        }
+    }
+    Ok(specs)
+}
+
+fn bridges(picture: &Picture<'_>, net: &NetSeen, have: Option<&TableSeen>) -> BTreeMap<String, BridgeRules> {
+    let rules = |key: &NetworkKey| {
+        let link = net.networks.get(key)?;
+        let subnet = link.addresses.first()?.trunc();
+        let wanted = picture.desired.network(key);
+        let kept = || have.and_then(|have| have.ruleset.bridges.get(&link.name)).is_some_and(|rules| rules.internal);
+        let internal = wanted.map_or_else(kept, |spec| spec.internal);
+        let there = wanted.is_some() || !picture.desired.may_remove(&key.app);
+        there.then(|| (link.name.clone(), BridgeRules { subnet, internal }))
+    };
+    net.networks.keys().filter_map(rules).collect()
+}
+
+/// The address that published ports lead to: in the network with the default route, or the first one.
+fn serving_address(
+    picture: &Picture<'_>,
+    key: &InstanceKey,
+    spec: &InstanceSpec,
+    addresses: &BTreeMap<(InstanceKey, NetworkKey), Ipv4Addr>,
+) -> Option<Ipv4Addr> {
+    let network = |at: &crate::model::NetworkUse| NetworkKey { app: key.app.clone(), network: at.network.clone() };
+    let internal = |network: &NetworkKey| picture.desired.network(network).is_some_and(|spec| spec.internal);
+    let networks: Vec<NetworkKey> = spec.networks.iter().map(network).collect();
+    let outward = networks.iter().find(|network| !internal(network)).or(networks.first())?;
+    addresses.get(&(key.clone(), outward.clone())).copied()
+}
+
+fn host_port(
+    key: &InstanceKey,
+    port: &Port,
+    target: &Target,
+    have: Option<&TableSeen>,
+    claimed: &BTreeSet<(Protocol, u16)>,
+    so_far: &Ruleset,
+) -> Published {
+    let at = |number: u16| Published { protocol: port.protocol, host_ip: port.host_ip, port: number };
+    if let Some(number) = port.host {
+        return at(number);
+    }
+    let free = |published: &Published| {
+        !so_far.publications.contains_key(published) && !claimed.contains(&(published.protocol, published.port))
+    };
+    let kept = have.and_then(|have| {
+        let mut all = have.ruleset.publications.iter();
+        all.find(|(published, targets)| {
+            published.protocol == port.protocol
+                && published.host_ip == port.host_ip
+                && published.port >= FIRST_FREE
+                && **targets == BTreeSet::from([target.clone()])
+        })
+    });
+    if let Some((published, _)) = kept.filter(|(published, _)| free(published)) {
+        return published.clone();
+    }
+    let first = slot_hash(&format!("port\0{key}\0{}\0{}", port.container, port.protocol.as_str()));
+    let probe = |n: u64| at(FIRST_FREE + ((first.wrapping_add(n)) % u64::from(FREE_PORTS)) as u16);
+    (0..u64::from(FREE_PORTS)).map(probe).find(free).unwrap_or_else(|| probe(0))
+}

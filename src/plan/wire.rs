@@ -1,0 +1,213 @@
+//! An instance's way to its networks: netns, links, addresses, route. Repaired under the running task; never taken from it.
+
+use super::instance::{Rung, Scene, act};
+use super::target::Target;
+use crate::model::{
+    Attachment, Blocker, Decision, InterfaceSeen, Key, LinkIdentity, LinkSeen, NetSide, NetnsIdentity, NetnsSeen,
+    NetworkKey, RuntimeSide, Sight, Step, TaskSeen,
+};
+use ipnet::Ipv4Net;
+
+pub(super) fn link_identity(link: &LinkSeen) -> LinkIdentity {
+    LinkIdentity { index: link.index, name: link.name.clone(), alias: link.alias.clone() }
+}
+
+/// Everything that a task of this target needs of the network.
+pub(super) fn whole(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Target) -> Rung {
+    let side = match &scene.net {
+        Sight::Seen(side) => side,
+        Sight::Unseen(blind) => {
+            return Some(Decision::Wait(vec![Blocker::Blind {
+                what: "the network".to_owned(),
+                why: blind.why.clone(),
+            }]));
+        }
+    };
+    let live = runtime.containers.iter().any(|container| container.task.may_live());
+    let netns = match namespace(scene, runtime, side, live) {
+        Ok(netns) => netns,
+        Err(decision) => return Some(decision),
+    };
+    surplus(scene, side, target, live)
+        .or_else(|| loopback(scene, netns))
+        .or_else(|| target.record.attachments.iter().find_map(|at| attachment(scene, side, netns, at, live)))
+        .or_else(|| route(scene, netns, &target.record.attachments))
+}
+
+/// What can be repaired while it is not known which tasks live: nothing is made or dropped.
+pub(super) fn repair(scene: &Scene<'_, '_>, attachments: &[Attachment]) -> Rung {
+    let side = scene.net.seen()?;
+    let netns = side.netns.as_ref().filter(|netns| netns.inode != 0)?;
+    let existing = attachments.iter().filter(|at| side.links.contains_key(&at.network));
+    let existing: Vec<&Attachment> = existing.collect();
+    loopback(scene, netns)
+        .or_else(|| existing.iter().find_map(|at| attachment(scene, side, netns, at, true)))
+        .or_else(|| if existing.len() == attachments.len() { route(scene, netns, attachments) } else { None })
+}
+
+/// Takes the network of an instance away; only called when no container of it is left.
+pub(super) fn away(scene: &Scene<'_, '_>) -> Rung {
+    let side = match &scene.net {
+        Sight::Seen(side) => side,
+        Sight::Unseen(blind) => {
+            return Some(Decision::Wait(vec![Blocker::Blind {
+                what: "the network".to_owned(),
+                why: blind.why.clone(),
+            }]));
+        }
+    };
+    if let Some(link) = side.links.values().next() {
+        return Some(act(Step::DropLink { link: link_identity(link) }, "no container of the instance is left"));
+    }
+    let netns = side.netns.as_ref()?;
+    let identity = NetnsIdentity { name: scene.picture.marks.netns(scene.key), inode: netns.inode };
+    Some(act(Step::DropNetns { netns: identity }, "no container of the instance is left"))
+}
+
+fn namespace<'s>(
+    scene: &Scene<'_, '_>,
+    runtime: &RuntimeSide,
+    side: &'s NetSide,
+    live: bool,
+) -> Result<&'s NetnsSeen, Decision> {
+    if let Some(netns) = side.netns.as_ref().filter(|netns| netns.inode != 0) {
+        return Ok(netns);
+    }
+    let name = scene.picture.marks.netns(scene.key);
+    let running = runtime.containers.iter().find_map(|container| match container.task {
+        TaskSeen::Running { pid, start_ticks } => Some((pid, start_ticks)),
+        _ => None,
+    });
+    Err(match running {
+        Some((pid, start_ticks)) => {
+            act(Step::AdoptNetns { name, pid, start_ticks }, "the netns file is gone, its process lives")
+        }
+        None if live => Decision::Wait(vec![Blocker::Stuck {
+            what: "the netns file is gone, and the task that may use it cannot be judged".to_owned(),
+            hint: "it is looked at again; nothing is rebuilt under a task that may be alive".to_owned(),
+        }]),
+        None => act(Step::MakeNetns { name }, "no netns"),
+    })
+}
+
+/// Links into networks that the target is not in.
+fn surplus(scene: &Scene<'_, '_>, side: &NetSide, target: &Target, live: bool) -> Rung {
+    let wanted = |network: &NetworkKey| target.record.attachments.iter().any(|at| at.network == *network);
+    if live {
+        return None;
+    }
+    let (network, link) = side.links.iter().find(|(network, _)| !wanted(network))?;
+    Some(act(
+        Step::DropLink { link: link_identity(link) },
+        format!("{} is not in network {network} any more", scene.key),
+    ))
+}
+
+fn netns_identity(scene: &Scene<'_, '_>, netns: &NetnsSeen) -> NetnsIdentity {
+    NetnsIdentity { name: scene.picture.marks.netns(scene.key), inode: netns.inode }
+}
+
+fn loopback(scene: &Scene<'_, '_>, netns: &NetnsSeen) -> Rung {
+    let step = || Step::LoopbackUp { netns: netns_identity(scene, netns) };
+    (!netns.loopback_up).then(|| act(step(), "the loopback is down"))
+}
+
+fn attachment(scene: &Scene<'_, '_>, side: &NetSide, netns: &NetnsSeen, at: &Attachment, live: bool) -> Rung {
+    let network = || Key::Network(at.network.clone());
+    let wait = |what: &str| Some(Decision::Wait(vec![Blocker::On { key: network(), what: what.to_owned() }]));
+    let net = scene.picture.observed.net.seen()?;
+    let Some(bridge) = net.networks.get(&at.network) else {
+        return wait("bridge to be made");
+    };
+    if !bridge.addresses.iter().any(|address| address.trunc() == at.subnet) {
+        return wait("bridge to have its address");
+    }
+    let name = scene.picture.marks.link(scene.key, &at.network);
+    let Some(link) = side.links.get(&at.network) else {
+        return Some(make_link(scene, netns, at, name, bridge));
+    };
+    let inside = netns.interfaces.iter().find(|(_, interface)| interface.peer_index == link.index);
+    let Some((interface, inside)) = inside else {
+        return Some(lost_peer(link, live));
+    };
+    if *interface != at.interface && !live {
+        let why = format!("it is `{interface}` inside, to be `{}`", at.interface);
+        return Some(act(Step::DropLink { link: link_identity(link) }, why));
+    }
+    port(scene, link, bridge, at).or_else(|| address(scene, netns, interface, inside, at))
+}
+
+fn make_link(scene: &Scene<'_, '_>, netns: &NetnsSeen, at: &Attachment, name: String, bridge: &LinkSeen) -> Decision {
+    let foreign = scene.picture.observed.net.seen().is_some_and(|net| net.foreign_links.contains(&name));
+    if foreign {
+        return Decision::Wait(vec![Blocker::Stuck {
+            what: format!("a link named {name} exists and is not ours"),
+            hint: format!("remove or rename it: ip link set {name} name OTHER"),
+        }]);
+    }
+    if netns.interfaces.contains_key(&at.interface) {
+        return Decision::Wait(vec![Blocker::Stuck {
+            what: format!("an interface {} that is not ours is in the netns", at.interface),
+            hint: "move it out, or remove it".to_owned(),
+        }]);
+    }
+    let step = Step::MakeLink {
+        name,
+        netns: scene.picture.marks.netns(scene.key),
+        inode: netns.inode,
+        interface: at.interface.clone(),
+        mac: at.mac,
+        bridge: (bridge.name.clone(), bridge.index),
+    };
+    act(step, format!("no link into network {}", at.network))
+}
+
+/// The host side is there, its other end is not in the netns.
+fn lost_peer(link: &LinkSeen, live: bool) -> Decision {
+    if live {
+        return Decision::Wait(vec![Blocker::Stuck {
+            what: format!("the other end of link {} is not in the instance's netns", link.name),
+            hint: "somebody moved it; it is made again when the instance restarts".to_owned(),
+        }]);
+    }
+    act(Step::DropLink { link: link_identity(link) }, "its other end is not in the netns")
+}
+
+/// The host side: alias, bridge port, up.
+fn port(scene: &Scene<'_, '_>, link: &LinkSeen, bridge: &LinkSeen, at: &Attachment) -> Rung {
+    let alias = scene.picture.marks.link_alias(scene.key, &at.network);
+    if link.alias.as_deref() != Some(alias.as_str()) {
+        return Some(act(Step::SetAlias { link: link_identity(link), alias }, "the link has no alias yet"));
+    }
+    let why = if link.controller != Some(bridge.index) {
+        format!("it is no port of {}", bridge.name)
+    } else if !link.up {
+        "it is down".to_owned()
+    } else if !link.hairpin {
+        "hairpin is off".to_owned()
+    } else {
+        return None;
+    };
+    Some(act(Step::AttachPort { link: link_identity(link), bridge: bridge.index }, why))
+}
+
+fn address(scene: &Scene<'_, '_>, netns: &NetnsSeen, name: &str, inside: &InterfaceSeen, at: &Attachment) -> Rung {
+    let Ok(wanted) = Ipv4Net::new(at.address, at.subnet.prefix_len()) else {
+        return None;
+    };
+    if inside.up && inside.addresses == [wanted] {
+        return None;
+    }
+    let why = if inside.up { format!("{name} has not exactly {wanted}") } else { format!("{name} is down") };
+    let step = Step::SetAddress { netns: netns_identity(scene, netns), interface: name.to_owned(), address: wanted };
+    Some(act(step, why))
+}
+
+fn route(scene: &Scene<'_, '_>, netns: &NetnsSeen, attachments: &[Attachment]) -> Rung {
+    let gateway = attachments.iter().find_map(|at| at.gateway)?;
+    if netns.default_gateway == Some(gateway) {
+        return None;
+    }
+    let step = Step::SetDefaultRoute { netns: netns_identity(scene, netns), gateway };
+    Some(act(step, format!("no default route by {gateway}")))
+}
