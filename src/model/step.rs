@@ -425,6 +425,18 @@ impl Step {
         }
     }
 
+    /// The step without the times it carries: two of them are the same request.
+    pub fn without_time(&self) -> Self {
+        let mut step = self.clone();
+        match &mut step {
+            Self::RecordRun { run, .. } => run.at = Timestamp(0),
+            Self::RecordExit { exit, .. } => exit.at = Timestamp(0),
+            Self::StopTask { at, .. } => *at = Timestamp(0),
+            _ => {}
+        }
+        step
+    }
+
     /// The step's name, for logs and counters.
     pub fn name(&self) -> &'static str {
         match self {

@@ -10,6 +10,10 @@ use crate::model::{
     InstanceFile, InstanceFiles, InstanceKey, Key, NetSide, NetnsIdentity, Restart, Run, RuntimeSide, Sight, Step,
     TaskSeen, Timestamp, VolumeKey, Why, restart_delay, slot_hash,
 };
+use std::time::Duration;
+
+/// How long until a task that could not be judged is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Everything known of one instance at this moment.
 pub(super) struct Scene<'a, 'p> {
@@ -168,10 +172,13 @@ fn task(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target) -> Rung
         TaskSeen::Created { pid } => Some(start(scene, current, *pid)),
         TaskSeen::Running { pid, .. } => running(scene, current, target, *pid),
         TaskSeen::Stopped(exit) => Some(stopped(current, exit)),
-        TaskSeen::Unknown { why } => Some(Decision::Wait(vec![Blocker::Stuck {
-            what: format!("the task's state is unknown: {why}"),
-            hint: "its shim may hang; it is looked at again, and left alone until it answers".to_owned(),
-        }])),
+        TaskSeen::Unknown { why } => Some(Decision::Wait(vec![
+            Blocker::Stuck {
+                what: format!("the task's state is unknown: {why}"),
+                hint: "its shim may hang; it is left alone until it answers".to_owned(),
+            },
+            Blocker::Until { at: scene.now.after(LOOK_AGAIN), what: "it is looked at again".to_owned() },
+        ])),
     }
 }
 
@@ -198,7 +205,7 @@ fn start(scene: &Scene<'_, '_>, current: &ContainerSeen, pid: u32) -> Decision {
 fn running(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid: u32) -> Rung {
     if current.witnessed.as_ref().is_some_and(|exit| exit.pid == pid) {
         return Some(Decision::Wait(vec![Blocker::Until {
-            at: scene.now.after(std::time::Duration::from_millis(200)),
+            at: scene.now.after(Duration::from_millis(200)),
             what: "its process has ended, containerd has not noticed yet; looked at again".to_owned(),
         }]));
     }

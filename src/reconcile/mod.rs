@@ -5,13 +5,18 @@
 //!
 //! Tests: `tests/simulate.rs` runs this loop on a simulated node; `tests/node_*.rs` on a real one.
 
-use crate::drive::Drive;
-use crate::model::{Decision, Desired, Key, Marks, Observed, Timestamp};
+mod hold;
+mod progress;
+mod queue;
+mod run;
+mod state;
+
+pub use hold::{jittered, series};
+pub use run::{run, run_with};
+
+use crate::model::{Decision, Desired, Key, Observed, Timestamp};
 use crate::plan::Holds;
-use futures::Stream;
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Wall time. The loop's timers are tokio's, so that a paused clock can drive them.
@@ -90,14 +95,40 @@ pub struct StepLine {
 pub struct Settings {
     /// Steps in flight at once. More than twice the cores only adds latency (Tasks.Create contends).
     pub slots: usize,
+    /// Steps in flight at once, those that take long included: a bound, not a target.
+    pub in_flight_max: usize,
+    /// How long a step may take before its answer is no longer waited for; imports and unpacks have
+    /// [`Settings::import_deadline`].
+    pub step_deadline: Duration,
+    /// The same for steps that move an image's bytes.
+    pub import_deadline: Duration,
+    /// How long a look may take before it counts as blind.
+    pub look_deadline: Duration,
     /// The time between two full looks, to which up to a tenth is added.
     pub resync: Duration,
     /// The least time between two reports.
     pub report_every: Duration,
     /// How long running steps may take to end once stop is asked for.
     pub stop_within: Duration,
-    /// End as soon as everything is settled, or nothing but a person can help.
+    /// End as soon as everything is settled.
     pub once: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            slots: 2 * cores,
+            in_flight_max: 64,
+            step_deadline: Duration::from_secs(30),
+            import_deadline: Duration::from_secs(30 * 60),
+            look_deadline: Duration::from_secs(30),
+            resync: Duration::from_secs(300),
+            report_every: Duration::from_millis(100),
+            stop_within: Duration::from_secs(10),
+            once: false,
+        }
+    }
 }
 
 /// How the loop ended.
@@ -109,20 +140,4 @@ pub enum Stopped {
     Overdue(Vec<Key>),
     /// `once`: everything is settled.
     Settled,
-}
-
-/// Runs the loop until `stop` resolves (or, with [`Settings::once`], until everything is settled).
-///
-/// `desired` yields whole pictures, the first one at once. Everything is decided by [`plan`](crate::plan) and done by
-/// `drive`; this function only says when.
-pub async fn run<D: Drive, C: Clock, R: Report>(
-    _drive: D,
-    _desired: impl Stream<Item = Arc<Desired>>,
-    _clock: C,
-    _report: R,
-    _marks: Marks,
-    _settings: Settings,
-    _stop: impl Future<Output = ()>,
-) -> Stopped {
-    Stopped::Settled
 }
