@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes this machine able to run the tests on a real node: the Debian packages that they use, and a second
 # containerd (1.7, from the next Debian release) unpacked into a prefix of its own beside the machine's 1.6.
-# Safe to run again; does nothing, quickly, when everything is there. Needs root and an apt mirror.
+# With `packages` as its argument it leaves the second containerd out. Safe to run again; does nothing, quickly, when
+# everything is there. Needs root and an apt mirror.
 set -euo pipefail
 
 packages=(bash busybox-static ca-certificates containerd curl iproute2 nftables procps protobuf-compiler runc util-linux)
@@ -28,6 +29,8 @@ if [ "${#missing[@]}" -gt 0 ]; then
     apt-get -qq update || say "apt-get update failed; going on with the lists at hand"
     apt-get -qq install --yes --no-install-recommends "${missing[@]}" >/dev/null
 fi
+
+[ "${1:-}" != packages ] || exit 0
 
 # The machine's own Debian mirror.
 mirror() {
