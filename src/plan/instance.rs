@@ -10,6 +10,7 @@ use crate::model::{
     InstanceFile, InstanceFiles, InstanceKey, Key, NetSide, NetnsIdentity, Restart, Run, RuntimeSide, Sight, Step,
     TaskSeen, Timestamp, VolumeKey, Why, restart_delay, slot_hash,
 };
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long until a task that could not be judged is looked at again.
@@ -21,10 +22,13 @@ pub(super) struct Scene<'a, 'p> {
     pub key: &'a InstanceKey,
     pub now: Timestamp,
     /// What containerd has of it; an empty side when it has nothing.
-    pub runtime: Sight<RuntimeSide>,
-    pub net: Sight<NetSide>,
-    pub files: Sight<Option<InstanceFiles>>,
+    pub runtime: Sight<&'a RuntimeSide>,
+    pub net: Sight<&'a NetSide>,
+    pub files: Sight<Option<&'a InstanceFiles>>,
 }
+
+static NO_RUNTIME: RuntimeSide = RuntimeSide { containers: Vec::new(), snapshots: Vec::new() };
+static NO_NET: NetSide = NetSide { netns: None, links: BTreeMap::new() };
 
 /// A rung of the ladder: the next step or a wait, or nothing to say.
 pub(super) type Rung = Option<Decision>;
@@ -44,13 +48,13 @@ pub(super) fn decide(picture: &Picture<'_>, key: &InstanceKey, now: Timestamp) -
         picture,
         key,
         now,
-        runtime: observed.runtime.as_ref().map(|all| all.instances.get(key).cloned().unwrap_or_default()),
-        net: observed.net.as_ref().map(|all| all.instances.get(key).cloned().unwrap_or_default()),
-        files: observed.files.as_ref().map(|all| all.instances.get(key).cloned()),
+        runtime: observed.runtime.as_ref().map(|all| all.instances.get(key).unwrap_or(&NO_RUNTIME)),
+        net: observed.net.as_ref().map(|all| all.instances.get(key).unwrap_or(&NO_NET)),
+        files: observed.files.as_ref().map(|all| all.instances.get(key)),
     };
     let wanted = picture.desired.service(key);
     let runtime = match &scene.runtime {
-        Sight::Seen(runtime) => runtime,
+        Sight::Seen(runtime) => *runtime,
         Sight::Unseen(blind) => {
             let repair = wanted.and_then(|_| blind_repair(&scene));
             return repair
@@ -109,19 +113,19 @@ fn ladder(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Target) -> Deci
 /// `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname`, kept current in place.
 fn files(scene: &Scene<'_, '_>, hostname: Option<&str>, attachments: &[crate::model::Attachment]) -> Rung {
     let have = match &scene.files {
-        Sight::Seen(have) => have.clone().unwrap_or_default(),
+        Sight::Seen(have) => *have,
         Sight::Unseen(blind) => {
             return Some(Decision::Wait(vec![Blocker::Blind { what: "files".to_owned(), why: blind.why.clone() }]));
         }
     };
     let want = names::files(scene.picture, scene.key, hostname, attachments);
     let pairs = [
-        (InstanceFile::Hostname, have.hostname, want.hostname),
-        (InstanceFile::ResolvConf, have.resolv_conf, want.resolv_conf),
-        (InstanceFile::Hosts, have.hosts, want.hosts),
+        (InstanceFile::Hostname, have.and_then(|have| have.hostname.as_ref()), want.hostname),
+        (InstanceFile::ResolvConf, have.and_then(|have| have.resolv_conf.as_ref()), want.resolv_conf),
+        (InstanceFile::Hosts, have.and_then(|have| have.hosts.as_ref()), want.hosts),
     ];
     pairs.into_iter().find_map(|(file, have, want)| {
-        let content = want.filter(|want| have.as_ref() != Some(want))?;
+        let content = want.filter(|want| have != Some(want))?;
         let why = format!("{} {}", file.name(), if have.is_some() { "is out of date" } else { "is missing" });
         Some(act(Step::WriteFile { instance: scene.key.clone(), file, content }, why))
     })

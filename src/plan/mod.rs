@@ -18,16 +18,20 @@
 mod allocate;
 mod change;
 mod compare;
+mod foresee;
 mod instance;
 mod names;
 mod node;
 mod ports;
 mod retire;
 mod target;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use allocate::Allocation;
 pub use compare::{changes, digest};
+pub use foresee::{foresee, to_the_end};
 pub use names::host_name;
 
 use crate::model::{
