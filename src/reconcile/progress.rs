@@ -20,16 +20,20 @@ impl State {
         let Some(desired) = self.desired.clone() else {
             return Vec::new();
         };
-        if self.dirty.is_empty() {
+        let mut free = self.free_slots(now);
+        if self.dirty.is_empty() || free == 0 {
             return Vec::new();
         }
         let picture = Picture::new(&desired, &self.observed, &self.marks);
-        let mut free = self.free_slots(now);
         let mut starts = Vec::new();
         let mut later = Vec::new();
         for (key, because) in self.dirty.drain() {
             if self.doing.contains_key(&key) {
                 continue; // planned again after the look that follows its step
+            }
+            if free == 0 {
+                later.push((key, because));
+                continue;
             }
             let decision = planner(&picture, &key, self.book.holds(), wall);
             self.book.over(&key, &decision, wall);
@@ -37,7 +41,6 @@ impl State {
             note(&mut self.alarms, &mut self.last, &key, &decision, now, wall);
             self.news |= self.decisions.get(&key) != Some(&decision);
             match &decision {
-                Decision::Do(..) if free == 0 => later.push((key.clone(), because)),
                 Decision::Do(step, why) => {
                     free -= 1;
                     starts.push(Start { key: key.clone(), step: (**step).clone(), why: why.clone(), because });
