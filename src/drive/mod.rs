@@ -72,3 +72,15 @@ pub struct Counters {
     /// Files written or removed for instances and volumes.
     pub file_writes: AtomicU64,
 }
+
+/// An error and its sources as one sentence: `what: why: why`.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut sentence = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        sentence.push_str(": ");
+        sentence.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    sentence
+}

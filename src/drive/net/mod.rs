@@ -1,1 +1,171 @@
-//! net
+//! # net: links, netns, sysctls and the nft table
+//!
+//! Everything by rtnetlink messages and nft scripts; no other program is run.
+//!
+//! Guarantees: what is ours is known by its marks alone (link group, netns name, nft table), and a step on anything
+//! else is [`Outcome::Moved`]. The identity that a step carries is compared again right before it acts. A link or a
+//! netns in which a process lives is not dropped, whatever was decided. A look is whole or unseen.
+//!
+//! Never: a thread that has been inside a netns is used again; a socket or a handle stays open in one.
+//!
+//! Tests: `tests/driver_net.rs`, each in a network and mount namespace of its own.
+
+mod fault;
+mod inside;
+mod links;
+mod look;
+mod netns;
+mod owners;
+mod read;
+mod sysctl;
+mod thread;
+mod wire;
+
+pub use fault::Fault;
+pub use owners::{Owner, Owners};
+
+use super::Counters;
+use crate::model::{
+    InstanceKey, LinkSeen, Marks, NetSeen, NetSide, NetnsIdentity, NetworkKey, Outcome, Sight, Step, StrayKey,
+    StraySeen,
+};
+use look::{Host, Lens};
+use netns::Folder;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
+use wire::Wire;
+
+/// What the driver works with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Our marks.
+    pub marks: Marks,
+    /// Where netns files are: `/run/netns`.
+    pub netns_dir: PathBuf,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+}
+
+/// The network driver.
+#[derive(Debug)]
+pub struct Net {
+    marks: Marks,
+    folder: Folder,
+    counters: Arc<Counters>,
+    owners: RwLock<Arc<Owners>>,
+}
+
+impl Net {
+    /// A driver that has looked at nothing yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            marks: options.marks,
+            folder: Folder { path: options.netns_dir },
+            counters: options.counters,
+            owners: RwLock::default(),
+        }
+    }
+
+    /// Says whom names belong to, for links that have no alias yet and for netns. Without it they count as strays.
+    pub fn set_owners(&self, owners: Arc<Owners>) {
+        *self.owners.write().unwrap_or_else(PoisonError::into_inner) = owners;
+    }
+
+    /// Looks at all links, netns and settings.
+    pub async fn look_net(&self) -> Sight<NetSeen> {
+        let lens = self.lens();
+        let looked = thread::run("look at the network", move || lens.whole()).await;
+        sight(looked.map(|(net, host)| self.told(net, host)))
+    }
+
+    /// Looks at one instance; `None` when nothing of it is there.
+    pub async fn look_instance(&self, key: &InstanceKey) -> Sight<Option<NetSide>> {
+        let (lens, key) = (self.lens(), key.clone());
+        let looked = thread::run("look at an instance's network", move || lens.instance(&key)).await;
+        sight(looked.map(|(side, host)| self.told(side, host)))
+    }
+
+    /// Looks at one network; `None` when it has no bridge.
+    pub async fn look_network(&self, key: &NetworkKey) -> Sight<Option<LinkSeen>> {
+        let (lens, key) = (self.lens(), key.clone());
+        let looked = thread::run("look at a bridge", move || {
+            let mut host = lens.host(&mut Wire::route()?)?;
+            Ok((host.networks.remove(&key), host))
+        })
+        .await;
+        sight(looked.map(|(bridge, host)| self.told(bridge, host)))
+    }
+
+    /// Looks at `net.ipv4.ip_forward`.
+    pub async fn look_forwarding(&self) -> Sight<bool> {
+        sight(thread::run("look at ip_forward", sysctl::ip_forward).await)
+    }
+
+    /// Looks at a stray link or netns again.
+    pub async fn look_stray(&self, key: &StrayKey) -> Sight<StraySeen> {
+        let (lens, key) = (self.lens(), key.clone());
+        sight(thread::run("look at a stray", move || lens.stray(&key)).await)
+    }
+
+    /// Does one step of this domain. A step of another domain is refused.
+    pub async fn perform(&self, step: Step) -> Outcome {
+        self.counters.net_writes.fetch_add(1, Ordering::Relaxed);
+        let (marks, folder) = (self.marks.clone(), self.folder.clone());
+        let name = step.name();
+        match thread::run(name, move || act(&marks, &folder, &step)).await {
+            Ok(outcome) => outcome,
+            Err(fault) => fault.outcome(),
+        }
+    }
+
+    fn lens(&self) -> Lens {
+        let owners = self.owners.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Lens { marks: self.marks.clone(), owners, folder: self.folder.clone() }
+    }
+
+    fn told<T>(&self, seen: T, _host: Host) -> T {
+        seen
+    }
+}
+
+fn sight<T>(looked: Result<T, Fault>) -> Sight<T> {
+    match looked {
+        Ok(seen) => Sight::Seen(seen),
+        Err(fault) => Sight::unseen(super::chain(&fault)),
+    }
+}
+
+/// Does a step on the calling thread, which may end up in a netns.
+fn act(marks: &Marks, folder: &Folder, step: &Step) -> Result<Outcome, Fault> {
+    match step {
+        Step::MakeNetns { name } => return folder.make(name),
+        Step::AdoptNetns { name, pid, start_ticks } => return folder.adopt(name, *pid, *start_ticks),
+        Step::DropNetns { netns } => return folder.drop(netns),
+        Step::LoopbackUp { netns } => return inside::loopback_up(folder, netns),
+        Step::SetAddress { netns, interface, address } => {
+            return inside::set_address(folder, netns, interface, *address);
+        }
+        Step::SetDefaultRoute { netns, gateway } => return inside::set_default_route(folder, netns, *gateway),
+        Step::EnableForwarding => return sysctl::enable_forwarding(),
+        _ => {}
+    }
+    let wire = &mut Wire::route()?;
+    match step {
+        Step::MakeLink { name, netns, inode, interface, mac, bridge } => {
+            let netns = NetnsIdentity { name: netns.clone(), inode: *inode };
+            let bridge = (bridge.0.as_str(), bridge.1);
+            links::make_pair(wire, marks, folder, &links::Pair { name, netns, interface, mac: *mac, bridge })
+        }
+        Step::SetAlias { link, alias } => links::set_alias(wire, marks, link, alias),
+        Step::AttachPort { link, bridge } => links::attach(wire, marks, link, *bridge),
+        Step::DropLink { link } => links::drop_link(wire, marks, link),
+        Step::MakeBridge { name, mac, network: _ } => links::make_bridge(wire, marks, name, *mac),
+        Step::SetBridgeAddress { link, address } => links::bridge_address(wire, marks, link, *address),
+        Step::SetRouteLocalnet { link } => links::route_localnet(wire, marks, link),
+        other => Err(Fault::Refused {
+            why: format!("{} is no step of the network", other.name()),
+            hint: "this is a defect of the agent",
+        }),
+    }
+}

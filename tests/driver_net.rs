@@ -1,0 +1,545 @@
+//! The network driver against the real kernel: each test in a network and mount namespace of its own.
+
+use ipnet::Ipv4Net;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use stead::drive::Counters;
+use stead::drive::net::{Net, Options, Owners};
+use stead::model::{
+    CauseKind, InstanceKey, LinkIdentity, LinkSeen, Marks, NetSide, NetnsIdentity, NetworkKey, Outcome, Step, StrayKey,
+    StraySeen,
+};
+
+/// Runs a test on a thread with a fresh network namespace and a private `/run`.
+fn isolated<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    let body = move || {
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).unwrap();
+        mount(Some("run"), "/run", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+        run("ip link set lo up");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test());
+    };
+    let ended = std::thread::Builder::new().name("isolated".into()).spawn(body).unwrap().join();
+    if let Err(panic) = ended {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test plays the administrator")]
+fn command(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]);
+    command
+}
+
+fn run(line: &str) -> String {
+    let output = command(line).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{line}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a piece of work on a thread inside a netns.
+fn within<T: Send>(netns: &str, work: impl FnOnce() -> T + Send) -> T {
+    let file = std::fs::File::open(format!("/run/netns/{netns}")).unwrap();
+    let body = || {
+        nix::sched::setns(file, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(body).join()).unwrap()
+}
+
+/// A process that is killed with the value.
+struct Guest(Child);
+
+impl Guest {
+    fn in_netns(netns: &str, line: &str) -> Self {
+        Self(command(&format!("exec ip netns exec {netns} {line}")).stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Node {
+    net: Net,
+    marks: Marks,
+}
+
+fn instance(text: &str) -> InstanceKey {
+    text.parse().unwrap()
+}
+
+fn network(app: &str, name: &str) -> NetworkKey {
+    NetworkKey { app: app.parse().unwrap(), network: name.parse().unwrap() }
+}
+
+fn address(text: &str) -> Ipv4Net {
+    text.parse().unwrap()
+}
+
+fn identity(link: &LinkSeen) -> LinkIdentity {
+    LinkIdentity { index: link.index, name: link.name.clone(), alias: link.alias.clone() }
+}
+
+impl Node {
+    fn new() -> Self {
+        Self::named("stead")
+    }
+
+    fn named(agent: &str) -> Self {
+        let marks = Marks::new(agent.parse().unwrap());
+        let counters = Arc::<Counters>::default();
+        let net = Net::new(Options { marks: marks.clone(), netns_dir: PathBuf::from("/run/netns"), counters });
+        Self { net, marks }
+    }
+
+    /// Tells the driver whose names are whose.
+    fn own(&self, instances: &[&InstanceKey], network: &NetworkKey) {
+        let networks = BTreeSet::from([network.clone()]);
+        let instances = instances.iter().map(|key| ((*key).clone(), networks.clone()));
+        self.net.set_owners(Arc::new(Owners::new(&self.marks, instances, [network.clone()])));
+    }
+
+    async fn done(&self, step: Step) {
+        let outcome = self.net.perform(step.clone()).await;
+        assert_eq!(outcome, Outcome::Done, "{step:?}");
+    }
+
+    async fn bridge(&self, key: &NetworkKey) -> LinkSeen {
+        self.net.look_network(key).await.seen().cloned().flatten().expect("the bridge is there")
+    }
+
+    async fn side(&self, key: &InstanceKey) -> NetSide {
+        self.net.look_instance(key).await.seen().cloned().flatten().expect("something of the instance is there")
+    }
+
+    async fn make_bridge(&self, key: &NetworkKey, at: &str) -> LinkSeen {
+        let mac = self.marks.mac(&key.to_string());
+        self.done(Step::MakeBridge { name: self.marks.bridge(key), mac, network: key.clone() }).await;
+        let alias = self.marks.bridge_alias(key);
+        self.done(Step::SetAlias { link: identity(&self.bridge_by_name(key).await), alias }).await;
+        let link = self.bridge(key).await;
+        self.done(Step::SetBridgeAddress { link: identity(&link), address: address(at) }).await;
+        self.done(Step::SetRouteLocalnet { link: identity(&link) }).await;
+        self.bridge(key).await
+    }
+
+    /// A bridge that may have no alias yet.
+    async fn bridge_by_name(&self, key: &NetworkKey) -> LinkSeen {
+        self.own(&[], key);
+        self.bridge(key).await
+    }
+
+    async fn make_netns(&self, key: &InstanceKey) -> NetnsIdentity {
+        let name = self.marks.netns(key);
+        self.done(Step::MakeNetns { name: name.clone() }).await;
+        NetnsIdentity { inode: self.side(key).await.netns.unwrap().inode, name }
+    }
+
+    fn link_step(&self, key: &InstanceKey, network: &NetworkKey, netns: &NetnsIdentity, bridge: &LinkSeen) -> Step {
+        Step::MakeLink {
+            name: self.marks.link(key, network),
+            netns: netns.name.clone(),
+            inode: netns.inode,
+            interface: "eth0".into(),
+            mac: self.marks.mac(&key.to_string()),
+            bridge: (bridge.name.clone(), bridge.index),
+        }
+    }
+
+    /// Everything that an instance needs, as the planner asks for it.
+    async fn make_instance(&self, key: &InstanceKey, network: &NetworkKey, at: &str) -> NetnsIdentity {
+        let bridge = self.bridge(network).await;
+        let netns = self.make_netns(key).await;
+        self.done(Step::LoopbackUp { netns: netns.clone() }).await;
+        self.own(&[key], network);
+        self.done(self.link_step(key, network, &netns, &bridge)).await;
+        let link = self.side(key).await.links[network].clone();
+        self.done(Step::SetAlias { link: identity(&link), alias: self.marks.link_alias(key, network) }).await;
+        let link = self.side(key).await.links[network].clone();
+        self.done(Step::AttachPort { link: identity(&link), bridge: bridge.index }).await;
+        let step = Step::SetAddress { netns: netns.clone(), interface: "eth0".into(), address: address(at) };
+        self.done(step).await;
+        let gateway = bridge.addresses[0].addr();
+        self.done(Step::SetDefaultRoute { netns: netns.clone(), gateway }).await;
+        netns
+    }
+}
+
+#[test]
+fn an_instance_is_seen_as_it_was_made_and_goes_without_a_trace() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        let bridge = node.make_bridge(&lan, "10.9.0.1/24").await;
+        assert!(bridge.bridge && bridge.up && bridge.route_localnet);
+        assert_eq!(bridge.addresses, [address("10.9.0.1/24")]);
+        assert_eq!(bridge.mac, node.marks.mac(&lan.to_string()));
+        let netns = node.make_instance(&web, &lan, "10.9.0.2/24").await;
+
+        let whole = node.net.look_net().await.seen().cloned().unwrap();
+        let side = &whole.instances[&web];
+        assert_eq!(side, &node.side(&web).await, "the two looks agree");
+        let link = &side.links[&lan];
+        assert_eq!(link.controller, Some(bridge.index));
+        assert!(link.up && link.hairpin && !link.bridge);
+        let inside = side.netns.as_ref().unwrap();
+        assert_eq!(inside.inode, netns.inode);
+        assert!(inside.loopback_up);
+        assert_eq!(inside.default_gateway, Some("10.9.0.1".parse().unwrap()));
+        let eth0 = &inside.interfaces["eth0"];
+        assert_eq!((eth0.peer_index, eth0.up, eth0.mac), (link.index, true, node.marks.mac(&web.to_string())));
+        assert_eq!(eth0.addresses, [address("10.9.0.2/24")]);
+        assert!(whole.strays.is_empty());
+        assert!(whole.host_routes.is_empty(), "{:?}", whole.host_routes);
+        let server = std::net::TcpListener::bind("10.9.0.1:80").unwrap();
+        within(&netns.name, move || std::net::TcpStream::connect(server.local_addr().unwrap()).unwrap());
+
+        node.done(Step::DropLink { link: identity(link) }).await;
+        node.done(Step::DropNetns { netns: netns.clone() }).await;
+        assert_eq!(node.net.look_instance(&web).await.seen(), Some(&None));
+        node.done(Step::DropLink { link: identity(&node.bridge(&lan).await) }).await;
+        let whole = node.net.look_net().await.seen().cloned().unwrap();
+        assert!(whole.instances.is_empty() && whole.networks.is_empty() && whole.strays.is_empty());
+        assert_eq!(run("ip -br link | wc -l").trim(), "1", "only lo is left");
+        assert_eq!(run("ls /run/netns"), "");
+        assert!(!run("cat /proc/thread-self/mountinfo").contains(&netns.name));
+    });
+}
+
+#[test]
+fn every_step_done_twice_is_already_done() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        let bridge = node.make_bridge(&lan, "10.9.0.1/24").await;
+        let netns = node.make_instance(&web, &lan, "10.9.0.2/24").await;
+        let side = node.side(&web).await;
+        let link = identity(&side.links[&lan]);
+        node.done(Step::EnableForwarding).await;
+        assert_eq!(node.net.look_forwarding().await.seen(), Some(&true));
+        let again = [
+            Step::MakeBridge { name: node.marks.bridge(&lan), mac: bridge.mac, network: lan.clone() },
+            Step::SetAlias { link: identity(&bridge), alias: node.marks.bridge_alias(&lan) },
+            Step::SetBridgeAddress { link: identity(&bridge), address: address("10.9.0.1/24") },
+            Step::SetRouteLocalnet { link: identity(&bridge) },
+            Step::MakeNetns { name: netns.name.clone() },
+            node.link_step(&web, &lan, &netns, &bridge),
+            Step::SetAlias { link: link.clone(), alias: node.marks.link_alias(&web, &lan) },
+            Step::AttachPort { link: link.clone(), bridge: bridge.index },
+            Step::LoopbackUp { netns: netns.clone() },
+            Step::SetAddress { netns: netns.clone(), interface: "eth0".into(), address: address("10.9.0.2/24") },
+            Step::EnableForwarding,
+        ];
+        for step in again {
+            assert_eq!(node.net.perform(step.clone()).await, Outcome::Already, "{step:?}");
+        }
+        assert_eq!(node.side(&web).await, side, "nothing changed");
+        node.done(Step::DropLink { link: link.clone() }).await;
+        assert_eq!(node.net.perform(Step::DropLink { link }).await, Outcome::Already);
+        node.done(Step::DropNetns { netns: netns.clone() }).await;
+        assert_eq!(node.net.perform(Step::DropNetns { netns }).await, Outcome::Already);
+    });
+}
+
+#[test]
+fn drift_of_every_kind_is_seen_and_repaired() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        let bridge = node.make_bridge(&lan, "10.9.0.1/24").await;
+        let netns = node.make_instance(&web, &lan, "10.9.0.2/24").await;
+        let good = (node.side(&web).await, node.bridge(&lan).await);
+        let link = good.0.links[&lan].clone();
+        let attach = Step::AttachPort { link: identity(&link), bridge: bridge.index };
+        let inside = format!("ip -n {}", netns.name);
+        let address_step =
+            Step::SetAddress { netns: netns.clone(), interface: "eth0".into(), address: address("10.9.0.2/24") };
+        let route = Step::SetDefaultRoute { netns: netns.clone(), gateway: "10.9.0.1".parse().unwrap() };
+        let bridge_address = Step::SetBridgeAddress { link: identity(&bridge), address: address("10.9.0.1/24") };
+        let cases: Vec<(String, Vec<Step>)> = vec![
+            (format!("ip link set {} nomaster", link.name), vec![attach.clone()]),
+            (format!("ip link set {} down", link.name), vec![attach.clone()]),
+            (format!("bridge link set dev {} hairpin off", link.name), vec![attach]),
+            (format!("{inside} addr add 10.9.0.77/24 dev eth0"), vec![address_step.clone()]),
+            (format!("{inside} addr add 10.9.0.2/16 dev eth0"), vec![address_step.clone()]),
+            (format!("{inside} addr flush dev eth0"), vec![address_step.clone(), route.clone()]),
+            (
+                format!(
+                    "{inside} addr flush dev eth0; {inside} addr add 10.9.0.7/24 dev eth0; {inside} addr add 10.9.0.2/24 dev eth0"
+                ),
+                vec![address_step.clone(), route.clone()],
+            ),
+            (format!("{inside} link set eth0 down"), vec![address_step, route.clone()]),
+            (format!("{inside} link set lo down"), vec![Step::LoopbackUp { netns: netns.clone() }]),
+            (format!("{inside} route del default"), vec![route.clone()]),
+            (format!("{inside} route replace default via 10.9.0.200"), vec![route]),
+            (format!("ip addr flush dev {}", bridge.name), vec![bridge_address.clone()]),
+            (format!("ip addr add 192.0.2.9/32 dev {}", bridge.name), vec![bridge_address.clone()]),
+            (format!("ip link set {} down", bridge.name), vec![bridge_address]),
+            (
+                format!("echo 0 > /proc/sys/net/ipv4/conf/{}/route_localnet", bridge.name),
+                vec![Step::SetRouteLocalnet { link: identity(&bridge) }],
+            ),
+        ];
+        for (drift, repair) in cases {
+            run(&drift);
+            assert_ne!((node.side(&web).await, node.bridge(&lan).await), good, "not seen: {drift}");
+            for step in repair {
+                node.done(step).await;
+            }
+            assert_eq!((node.side(&web).await, node.bridge(&lan).await), good, "not repaired: {drift}");
+        }
+    });
+}
+
+#[test]
+fn a_step_on_another_incarnation_moves_and_does_nothing() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        let bridge = node.make_bridge(&lan, "10.9.0.1/24").await;
+        let old = node.make_instance(&web, &lan, "10.9.0.2/24").await;
+        let old_link = identity(&node.side(&web).await.links[&lan]);
+        node.done(Step::DropLink { link: old_link.clone() }).await;
+        node.done(Step::DropNetns { netns: old.clone() }).await;
+        // Inode numbers are handed out anew; one more namespace keeps the new one from taking the old one's place.
+        let _other = node.make_netns(&instance("shop/other/1")).await;
+        let new = node.make_instance(&web, &lan, "10.9.0.2/24").await;
+        let before = node.side(&web).await;
+        let stale_netns = NetnsIdentity { inode: new.inode + 1, name: new.name.clone() };
+        let link = identity(&before.links[&lan]);
+        let renamed = LinkIdentity { name: "other".into(), ..link.clone() };
+        let realiased = LinkIdentity { alias: Some("stead:shop/web/9/default".into()), ..link.clone() };
+        let eth0 = || "eth0".to_owned();
+        let stale = [
+            Step::DropNetns { netns: stale_netns.clone() },
+            Step::LoopbackUp { netns: stale_netns.clone() },
+            Step::SetAddress { netns: stale_netns.clone(), interface: eth0(), address: address("10.9.0.3/24") },
+            Step::SetDefaultRoute { netns: stale_netns.clone(), gateway: "10.9.0.9".parse().unwrap() },
+            node.link_step(&web, &network("shop", "back"), &stale_netns, &bridge),
+            Step::DropLink { link: renamed.clone() },
+            Step::DropLink { link: realiased.clone() },
+            Step::AttachPort { link: renamed, bridge: bridge.index },
+            Step::SetAlias { link: realiased.clone(), alias: "x".into() },
+            Step::SetBridgeAddress { link: realiased, address: address("10.1.1.1/24") },
+        ];
+        for step in stale {
+            assert_eq!(node.net.perform(step.clone()).await, Outcome::Moved, "{step:?}");
+        }
+        let gone_bridge = LinkSeen { index: 9999, ..bridge };
+        let step = node.link_step(&web, &network("shop", "back"), &new, &gone_bridge);
+        assert_eq!(node.net.perform(step).await, Outcome::Moved);
+        assert_eq!(node.side(&web).await, before);
+    });
+}
+
+#[test]
+fn a_link_without_alias_is_its_instances_and_without_owner_a_stray() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        let bridge = node.make_bridge(&lan, "10.9.0.1/24").await;
+        let netns = node.make_netns(&web).await;
+        node.done(node.link_step(&web, &lan, &netns, &bridge)).await;
+        let name = node.marks.link(&web, &lan);
+
+        let restarted = Node::new();
+        let blind = restarted.net.look_net().await.seen().cloned().unwrap();
+        assert_eq!(blind.strays, BTreeSet::from([StrayKey::Link(name.clone()), StrayKey::Netns(netns.name.clone())]));
+        assert_eq!(blind.stray_netns[&netns.name], netns.inode);
+        let key = StrayKey::Link(name.clone());
+        let stray = restarted.net.look_stray(&key).await.seen().cloned().unwrap();
+        assert_eq!(stray, StraySeen::Link(blind.stray_links[&name].clone()));
+        let key = StrayKey::Netns(netns.name.clone());
+        assert_eq!(restarted.net.look_stray(&key).await.seen(), Some(&StraySeen::Netns(netns.inode)));
+
+        restarted.own(&[&web], &lan);
+        let knowing = restarted.net.look_net().await.seen().cloned().unwrap();
+        assert!(knowing.strays.is_empty());
+        assert_eq!(knowing.instances[&web].links[&lan].name, name);
+        assert_eq!(knowing.instances[&web].netns.as_ref().unwrap().inode, netns.inode);
+        assert_eq!(restarted.net.look_stray(&key).await.seen(), Some(&StraySeen::Gone));
+
+        // With its alias it needs nobody to know it, and its netns goes with it.
+        let link = identity(&knowing.instances[&web].links[&lan]);
+        node.done(Step::SetAlias { link, alias: node.marks.link_alias(&web, &lan) }).await;
+        let forgetful = Node::new().net.look_net().await.seen().cloned().unwrap();
+        assert!(forgetful.strays.is_empty());
+        assert_eq!(forgetful.instances[&web].links[&lan].name, name);
+        assert!(forgetful.instances[&web].netns.is_some());
+    });
+}
+
+#[test]
+fn of_two_links_that_claim_one_place_the_rightly_named_has_it() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        node.make_bridge(&lan, "10.9.0.1/24").await;
+        node.make_instance(&web, &lan, "10.9.0.2/24").await;
+        let (group, alias) = (node.marks.link_group(), node.marks.link_alias(&web, &lan));
+        for copy in ["aaa", "zzz"] {
+            run(&format!("ip link add {copy} group {group} type veth peer name {copy}p"));
+            run(&format!("ip link set {copy} alias {alias}"));
+        }
+        let seen = node.net.look_net().await.seen().cloned().unwrap();
+        assert_eq!(seen.instances[&web].links[&lan].name, node.marks.link(&web, &lan));
+        assert_eq!(seen.stray_links.keys().collect::<Vec<_>>(), ["aaa", "zzz"]);
+        assert!(seen.foreign_links.contains("aaap"));
+    });
+}
+
+#[test]
+fn foreign_look_alikes_are_neither_seen_nor_touched() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        // The names that we would give, another agent's objects, and our aliases on links of nobody's group.
+        let (bridge, link) = (node.marks.bridge(&lan), node.marks.link(&web, &lan));
+        run(&format!("ip link add {bridge} type bridge; ip link set {bridge} alias stead:shop/default"));
+        run(&format!(
+            "ip link add {link} type veth peer name other; ip link set {link} alias stead:shop/web/1/default"
+        ));
+        run("ip netns add stead-web; ip netns add stead2-0123456789abcdef; ip netns add stead-two-0123456789abcdef");
+        let other = Node::named("other");
+        let theirs = other.make_bridge(&lan, "10.8.0.1/24").await;
+        other.make_instance(&web, &lan, "10.8.0.2/24").await;
+        node.own(&[&web], &lan);
+
+        let seen = node.net.look_net().await.seen().cloned().unwrap();
+        assert!(seen.instances.is_empty() && seen.networks.is_empty() && seen.strays.is_empty(), "{seen:?}");
+        assert!([&bridge, &link, &theirs.name].iter().all(|name| seen.foreign_links.contains(*name)));
+        assert!(seen.host_routes.contains(&(address("10.8.0.0/24"), theirs.name.clone())));
+
+        let state = || run("ip -br link; ip -4 -br addr; ip netns");
+        let before = state();
+        let step = Step::MakeBridge { name: bridge.clone(), mac: [2, 0, 0, 0, 0, 1], network: lan.clone() };
+        let Outcome::Refused(cause) = node.net.perform(step).await else { panic!("a foreign bridge was taken over") };
+        assert_eq!(cause.kind, CauseKind::Failed);
+        assert!(cause.message.contains(&bridge) && cause.hint.is_some(), "{cause:?}");
+        let index: u32 =
+            run(&format!("cat /sys/class/net/{bridge}/ifindex 2>/dev/null || ip -o link show {bridge} | cut -d: -f1"))
+                .trim()
+                .parse()
+                .unwrap();
+        let foreign = LinkIdentity { index, name: bridge, alias: Some("stead:shop/default".into()) };
+        for step in [
+            Step::DropLink { link: foreign.clone() },
+            Step::SetBridgeAddress { link: foreign.clone(), address: address("10.1.0.1/24") },
+            Step::SetRouteLocalnet { link: foreign.clone() },
+            Step::SetAlias { link: foreign, alias: "x".into() },
+            Step::DropLink { link: identity(&theirs) },
+        ] {
+            assert_eq!(node.net.perform(step.clone()).await, Outcome::Moved, "{step:?}");
+        }
+        assert_eq!(state(), before);
+    });
+}
+
+#[test]
+fn a_network_is_not_taken_from_a_live_process() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        let bridge = node.make_bridge(&lan, "10.9.0.1/24").await;
+        let netns = node.make_instance(&web, &lan, "10.9.0.2/24").await;
+        let link = identity(&node.side(&web).await.links[&lan]);
+        let guest = Guest::in_netns(&netns.name, "sleep 1000");
+        let inside = |netns: &str| run(&format!("ip netns pids {netns}")).trim().to_owned();
+        while inside(&netns.name) != guest.0.id().to_string() {
+            tokio::task::yield_now().await;
+        }
+        for step in [Step::DropLink { link: link.clone() }, Step::DropNetns { netns: netns.clone() }] {
+            let Outcome::Refused(cause) = node.net.perform(step.clone()).await else { panic!("done: {step:?}") };
+            assert!(cause.message.contains(&format!("process {} (sleep)", guest.0.id())), "{cause:?}");
+        }
+        // The netns file is lost; the link is still not pulled from under the process.
+        run(&format!("umount /run/netns/{0}; rm /run/netns/{0}", netns.name));
+        let Outcome::Refused(_) = node.net.perform(Step::DropLink { link: link.clone() }).await else {
+            panic!("the link of a live process was dropped")
+        };
+        assert_eq!(node.side(&web).await.netns, None);
+
+        let pid = guest.0.id();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let start_ticks = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+        let adopt = |start_ticks| Step::AdoptNetns { name: netns.name.clone(), pid, start_ticks };
+        assert_eq!(node.net.perform(adopt(start_ticks + 1)).await, Outcome::Moved);
+        node.done(adopt(start_ticks)).await;
+        assert_eq!(node.net.perform(adopt(start_ticks)).await, Outcome::Already);
+        assert_eq!(node.side(&web).await.netns.unwrap().inode, netns.inode);
+
+        let step = Step::DropLink { link: identity(&bridge) };
+        let Outcome::Refused(cause) = node.net.perform(step).await else { panic!("a bridge with ports was dropped") };
+        assert!(cause.message.contains(&link.name), "{cause:?}");
+        drop(guest);
+        node.done(Step::DropLink { link }).await;
+        node.done(Step::DropNetns { netns }).await;
+        node.done(Step::DropLink { link: identity(&bridge) }).await;
+    });
+}
+
+#[test]
+fn a_netns_file_that_lost_its_mount_is_made_good() {
+    isolated(|| async {
+        let node = Node::new();
+        let web = instance("shop/web/1");
+        let netns = node.make_netns(&web).await;
+        run(&format!("umount /run/netns/{}", netns.name));
+        assert_eq!(node.side(&web).await.netns.unwrap().inode, 0);
+        assert_eq!(node.net.perform(Step::DropNetns { netns: netns.clone() }).await, Outcome::Moved);
+        node.done(Step::MakeNetns { name: netns.name.clone() }).await;
+        let fresh = node.side(&web).await.netns.unwrap().inode;
+        assert_ne!(fresh, 0);
+        run(&format!("umount /run/netns/{}", netns.name));
+        node.done(Step::DropNetns { netns: NetnsIdentity { inode: 0, name: netns.name } }).await;
+        assert_eq!(node.net.look_instance(&web).await.seen(), Some(&None));
+        // Made as `ip netns` makes it: it can be used, and the folder is a shared mount.
+        let netns = node.make_netns(&web).await;
+        run(&format!("ip netns exec {} true", netns.name));
+        assert!(
+            run("cat /proc/thread-self/mountinfo").lines().any(|l| l.contains(" /run/netns ") && l.contains("shared:"))
+        );
+    });
+}
+
+#[test]
+fn routes_of_the_host_are_told_without_defaults_and_ours() {
+    isolated(|| async {
+        let node = Node::new();
+        let lan = network("shop", "default");
+        node.make_bridge(&lan, "10.9.0.1/24").await;
+        run(
+            "ip link add up0 type veth peer name up1; ip link set up0 up; ip link set up1 up; ip addr add 192.0.2.5/24 dev up0",
+        );
+        run(
+            "ip route add default via 192.0.2.1; ip route add 0.0.0.0/1 via 192.0.2.1; ip route add 128.0.0.0/1 via 192.0.2.1",
+        );
+        run(
+            "ip route add 10.60.0.0/16 via 192.0.2.9; ip route add blackhole 10.70.0.0/16; ip route add 10.80.0.0/16 via 192.0.2.9 table 99",
+        );
+        let routes = node.net.look_net().await.seen().cloned().unwrap().host_routes;
+        let expected: Vec<(Ipv4Net, String)> = [
+            ("10.60.0.0/16", "up0"),
+            ("10.70.0.0/16", "nowhere"),
+            ("10.80.0.0/16", "up0"),
+            ("192.0.2.0/24", "up0"),
+            ("192.0.2.5/32", "up0"),
+        ]
+        .map(|(prefix, interface)| (address(prefix), interface.to_owned()))
+        .into();
+        assert_eq!(routes, expected);
+    });
+}
