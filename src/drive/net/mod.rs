@@ -68,8 +68,12 @@ impl Net {
     }
 
     /// Says whom names belong to, for links that have no alias yet and for netns. Without it they count as strays.
-    pub fn set_owners(&self, owners: Arc<Owners>) {
-        *self.owners.write().unwrap_or_else(PoisonError::into_inner) = owners;
+    /// Answers whether that is news: what was looked at before may then have been told wrongly.
+    pub fn set_owners(&self, owners: Arc<Owners>) -> bool {
+        let mut known = self.owners.write().unwrap_or_else(PoisonError::into_inner);
+        let news = *known != owners;
+        *known = owners;
+        news
     }
 
     /// Looks at all links, netns and settings.
