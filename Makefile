@@ -4,15 +4,16 @@
 SHELL := bash
 .ONESHELL:
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo demo-down test
+.PHONY: demo demo-down test measure
 
+BUILD := cargo build --quiet --locked --release
 STEAD := $(CURDIR)/target/release/stead
 DEMO := $(CURDIR)/target/demo
 
 # Packages, the binary, an image of busybox, a containerd if none runs, and the agent on desired-state/.
 demo:
 	@tests/support/setup.sh packages
-	cargo build --quiet --locked --release
+	$(BUILD)
 	mkdir -p $(DEMO)
 	if ! ctr version >/dev/null 2>&1; then
 	    echo 'demo: no containerd answers; starting one'
@@ -53,3 +54,8 @@ demo-down:
 test:
 	@tests/support/setup.sh
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-4} cargo test --locked --no-fail-fast
+
+# What it costs, as ratios against `ctr` in the same run; snapshots are on disk for it.
+measure:
+	@tests/support/setup.sh
+	STEAD_LAB_DISK=1 cargo bench --quiet --locked --bench measure

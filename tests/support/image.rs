@@ -85,3 +85,16 @@ fn digest(content: &[u8]) -> String {
 fn descriptor(media_type: &str, content: &[u8]) -> serde_json::Value {
     serde_json::json!({ "mediaType": media_type, "digest": digest(content), "size": content.len() })
 }
+
+/// Builds the static echo server into a directory.
+pub fn echo_server(dir: &Path) -> PathBuf {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/echo.rs");
+    let path = dir.join("echo");
+    let rustc = std::process::Command::new("rustc")
+        .args(["--edition", "2024", "-C", "target-feature=+crt-static", "-C", "strip=symbols", source, "-o"])
+        .arg(&path)
+        .output()
+        .expect("rustc runs");
+    assert!(rustc.status.success(), "the echo server does not build:\n{}", String::from_utf8_lossy(&rustc.stderr));
+    path
+}

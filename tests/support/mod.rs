@@ -22,13 +22,15 @@ mod image;
 mod inside;
 mod node;
 mod picture;
+pub mod scene;
 mod wait;
 
 pub use agent::Agent;
 pub use containerd::{SOCKET, Version};
 pub use enter::Enter;
-pub use image::{BUSYBOX, busybox_archive};
+pub use image::{BUSYBOX, busybox_archive, echo_server};
 pub use inside::inside;
 pub use node::{Daemon, Node, host_leftovers};
 pub use picture::Picture;
+pub use scene::Scene;
 pub use wait::{await_until, holds_for};

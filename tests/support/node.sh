@@ -68,8 +68,13 @@ mount_files() {
     printf 'nameserver 192.0.2.2\nsearch lab.test\n' >/etc/resolv.conf
     mkdir -p /etc/containerd /run/netns
     mount --bind "$dir" "$dir" # stays writable
+    # Of /var/lib, the node has its own, but for the list of installed packages.
+    mkdir -p /run/dpkg
+    mount --bind -o ro /var/lib/dpkg /run/dpkg
     mount -t tmpfs -o mode=755 tmpfs /var/lib
-    mkdir -p /var/lib/stead /var/lib/containerd
+    mkdir -p /var/lib/stead /var/lib/containerd /var/lib/dpkg
+    mount --move /run/dpkg /var/lib/dpkg
+    rmdir /run/dpkg
     # Snapshots: memory, or the disk where times are measured.
     if [ -n "${STEAD_LAB_DISK:-}" ]; then mount --bind "$dir/containerd" /var/lib/containerd; fi
     mount --bind "$dir/tmp" /tmp

@@ -46,6 +46,20 @@ impl Picture {
         picture
     }
 
+    /// The lines that a condition chooses.
+    pub fn only(&self, chosen: impl Fn(&str) -> bool) -> Self {
+        let keep =
+            |lines: &BTreeSet<String>| lines.iter().filter(|line| chosen(line)).cloned().collect::<BTreeSet<_>>();
+        let mut sections: BTreeMap<_, _> = self.sections.iter().map(|(name, lines)| (*name, keep(lines))).collect();
+        sections.retain(|_, lines| !lines.is_empty());
+        Self { sections }
+    }
+
+    /// How many lines it has.
+    pub fn lines(&self) -> usize {
+        self.sections.values().map(BTreeSet::len).sum()
+    }
+
     /// The lines of a section.
     pub fn section(&self, name: &str) -> Vec<&str> {
         self.sections.get(name).into_iter().flatten().map(String::as_str).collect()
