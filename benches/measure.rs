@@ -1,5 +1,7 @@
 //! What it costs, from one run, as ratios against `ctr run -d` of the same image on the same containerd: `make measure`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -35,7 +37,12 @@ fn main() {
     // A tick is a hundredth of a second, so ticks per second are per cent.
     let percent = f64::from(u32::try_from(ticks).unwrap_or(u32::MAX)) / before.1.elapsed().as_secs_f64();
     let resident = resident_mib(&node, agent.pid());
-    println!("{:<58} {resident:>10.1} {:>10} {:>7}  under 12", format!("resident memory with {CROWD} instances, MiB"), "", "");
+    println!(
+        "{:<58} {resident:>10.1} {:>10} {:>7}  under 12",
+        format!("resident memory with {CROWD} instances, MiB"),
+        "",
+        ""
+    );
     println!("{:<58} {percent:>10.3} {:>10} {:>7}  under 0.1", "CPU over 60 s idle, %", "", "");
 
     agent.kill();
@@ -49,7 +56,12 @@ fn main() {
         if ours { Ok(writes(&status)) } else { Err("not settled".into()) }
     });
     let took = milliseconds(began.elapsed());
-    println!("{:<58} {took:>10.0} {:>10} {:>7}  under 300", format!("agent restart with {CROWD} instances, ms"), "", "");
+    println!(
+        "{:<58} {took:>10.0} {:>10} {:>7}  under 300",
+        format!("agent restart with {CROWD} instances, ms"),
+        "",
+        ""
+    );
     println!("{:<58} {written:>10} {:>10} {:>7}  0", "writes of that restart", "", "");
     agent.stop();
 }
@@ -147,7 +159,9 @@ fn ctr_crowd(node: &Node) -> f64 {
     let run = run.replace("'echo >/out/crowd$i; exec sleep inf'", "\"echo >/out/crowd$i; exec sleep inf\"");
     let took = timed(node, &format!("for i in {{1..{CROWD}}}; do {run} & done; wait"));
     await_running(&out, CROWD);
-    node.sh(&format!("for i in {{1..{CROWD}}}; do ctr -n theirs task rm -f crowd$i; ctr -n theirs container rm crowd$i; done"));
+    node.sh(&format!(
+        "for i in {{1..{CROWD}}}; do ctr -n theirs task rm -f crowd$i; ctr -n theirs container rm crowd$i; done"
+    ));
     took
 }
 

@@ -1,6 +1,8 @@
 //! Kill anywhere: the agent is killed, or asked to stop, right after each step of bringing an app up and of taking it
 //! down, and started again. It reaches the same end state as if nothing had happened, and nothing is left over.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use nix::sys::signal::Signal;

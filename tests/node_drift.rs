@@ -2,6 +2,8 @@
 //!
 //! These tests measure a time, so they run one after another.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::sync::{Mutex, MutexGuard};

@@ -2,6 +2,8 @@
 //! create that a containerd crash cut off heals by itself. On both containerd versions, since a restart of 1.7 forgets
 //! ended tasks and one of 1.6 can keep half-made ones.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use nix::sys::signal::Signal;

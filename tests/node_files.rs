@@ -1,5 +1,7 @@
 //! A bad file never stops a good workload, and what happens to the directory never removes one.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use serde_json::Value;

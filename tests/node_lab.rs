@@ -1,5 +1,7 @@
 //! Tests of the lab itself: what the other tests on a node rest on.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use nix::sys::signal::Signal;

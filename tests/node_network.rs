@@ -1,5 +1,7 @@
 //! Published ports, names, the way out and the ways that are closed, with real packets between real namespaces.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::time::Duration;

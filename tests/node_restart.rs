@@ -1,6 +1,8 @@
 //! Workloads do not notice the agent or containerd: either is killed or restarted any number of times, and the tasks,
 //! links, addresses and nft handles are the same ones as before.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use nix::sys::signal::Signal;

@@ -1,5 +1,7 @@
 //! The samples in `desired-state/` are the manual, and they work: all of them at once, by the README's first command.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod support;
 
 use std::time::Duration;
