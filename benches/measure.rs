@@ -1,6 +1,7 @@
 //! What it costs, from one run, as ratios against `ctr run -d` of the same image on the same containerd: `make measure`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![allow(clippy::disallowed_methods, reason = "a real clock measures")]
 
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -3,6 +3,7 @@
 //! These tests measure a time, so they run one after another.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![allow(clippy::disallowed_methods, reason = "a real clock measures")]
 
 mod support;
 
