@@ -35,6 +35,14 @@ pub enum Fault {
         /// Its name.
         program: &'static str,
     },
+    /// A program ended badly.
+    #[error("{program}: {why}")]
+    Program {
+        /// Its name.
+        program: &'static str,
+        /// What it said.
+        why: String,
+    },
     /// Refused by ourselves, for a reason that the step's decision could not know.
     #[error("{why}")]
     Refused {
@@ -71,7 +79,7 @@ impl Fault {
         match self {
             Self::Silent { .. } => CauseKind::Deadline,
             Self::NoProgram { .. } => CauseKind::Missing,
-            Self::Garbled { .. } | Self::Refused { .. } => CauseKind::Failed,
+            Self::Garbled { .. } | Self::Program { .. } | Self::Refused { .. } => CauseKind::Failed,
             Self::Os { .. } => match self.errno() {
                 Some(libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::EDQUOT) => {
                     CauseKind::Exhausted

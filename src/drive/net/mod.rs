@@ -10,13 +10,17 @@
 //!
 //! Tests: `tests/driver_net.rs`, each in a network and mount namespace of its own.
 
+mod conntrack;
 mod fault;
 mod inside;
 mod links;
+mod listing;
 mod look;
 mod netns;
+mod nft;
 mod owners;
 mod read;
+mod render;
 mod sysctl;
 mod thread;
 mod wire;
@@ -27,10 +31,11 @@ pub use owners::{Owner, Owners};
 use super::Counters;
 use crate::model::{
     InstanceKey, LinkSeen, Marks, NetSeen, NetSide, NetnsIdentity, NetworkKey, Outcome, Sight, Step, StrayKey,
-    StraySeen,
+    StraySeen, TableSeen,
 };
 use look::{Host, Lens};
 use netns::Folder;
+use nft::Nft;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -54,12 +59,14 @@ pub struct Net {
     folder: Folder,
     counters: Arc<Counters>,
     owners: RwLock<Arc<Owners>>,
+    nft: Arc<Nft>,
 }
 
 impl Net {
     /// A driver that has looked at nothing yet.
     pub fn new(options: Options) -> Self {
         Self {
+            nft: Arc::new(Nft::new(options.marks.agent())),
             marks: options.marks,
             folder: Folder { path: options.netns_dir },
             counters: options.counters,
@@ -101,6 +108,11 @@ impl Net {
         sight(looked.map(|(bridge, host)| self.told(bridge, host)))
     }
 
+    /// Looks at our nft table; `None` when there is none.
+    pub async fn look_ports(&self) -> Sight<Option<TableSeen>> {
+        sight(self.nft.look().await)
+    }
+
     /// Looks at `net.ipv4.ip_forward`.
     pub async fn look_forwarding(&self) -> Sight<bool> {
         sight(thread::run("look at ip_forward", sysctl::ip_forward).await)
@@ -114,13 +126,15 @@ impl Net {
 
     /// Does one step of this domain. A step of another domain is refused.
     pub async fn perform(&self, step: Step) -> Outcome {
-        self.counters.net_writes.fetch_add(1, Ordering::Relaxed);
-        let (marks, folder) = (self.marks.clone(), self.folder.clone());
-        let name = step.name();
-        match thread::run(name, move || act(&marks, &folder, &step)).await {
-            Ok(outcome) => outcome,
-            Err(fault) => fault.outcome(),
-        }
+        let acted = if let Step::ApplyRuleset { ruleset } = &step {
+            self.counters.nft_writes.fetch_add(1, Ordering::Relaxed);
+            self.nft.apply(ruleset.as_ref()).await
+        } else {
+            self.counters.net_writes.fetch_add(1, Ordering::Relaxed);
+            let (marks, folder) = (self.marks.clone(), self.folder.clone());
+            thread::run(step.name(), move || act(&marks, &folder, &step)).await
+        };
+        acted.unwrap_or_else(|fault| fault.outcome())
     }
 
     fn lens(&self) -> Lens {

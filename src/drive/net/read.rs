@@ -14,7 +14,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The attributes behind a fixed header of this length.
-    fn behind(body: &'a [u8], header: usize) -> Self {
+    pub(super) fn behind(body: &'a [u8], header: usize) -> Self {
         Self(body.get(header..).unwrap_or_default())
     }
 }

@@ -46,6 +46,10 @@ impl Wire {
         Self::open(netlink_sys::protocols::NETLINK_ROUTE)
     }
 
+    /// Opens a netfilter socket in the calling thread's network namespace.
+    pub(super) fn netfilter() -> Result<Self, Fault> {
+        Self::open(netlink_sys::protocols::NETLINK_NETFILTER)
+    }
     fn open(protocol: isize) -> Result<Self, Fault> {
         let opened = || -> io::Result<Socket> {
             let mut socket = Socket::new(protocol)?;
@@ -137,6 +141,52 @@ impl Wire {
                 }
             }
         }
+    }
+}
+
+/// A netfilter message: its subsystem and type, and its attributes, written by hand since only two kinds are sent.
+#[derive(Debug, Clone)]
+pub(super) struct Netfilter {
+    kind: u16,
+    body: Vec<u8>,
+}
+
+impl Netfilter {
+    /// A message of a subsystem without attributes.
+    pub(super) fn new(subsystem: u16, message: u16, family: i32) -> Self {
+        let family = u8::try_from(family).unwrap_or_default();
+        Self { kind: subsystem << 8 | message, body: vec![family, 0, 0, 0] }
+    }
+
+    /// Adds an attribute.
+    pub(super) fn with(mut self, kind: u16, value: &[u8]) -> Self {
+        const HEADER: usize = 4;
+        let length = u16::try_from(HEADER + value.len()).unwrap_or(u16::MAX);
+        self.body.extend_from_slice(&length.to_ne_bytes());
+        self.body.extend_from_slice(&kind.to_ne_bytes());
+        self.body.extend_from_slice(value);
+        self.body.resize(self.body.len().next_multiple_of(4), 0);
+        self
+    }
+}
+
+impl NetlinkSerializable for Netfilter {
+    fn message_type(&self) -> u16 {
+        self.kind
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.body.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer[..self.body.len()].copy_from_slice(&self.body);
+    }
+}
+
+impl From<Netfilter> for NetlinkPayload<Netfilter> {
+    fn from(message: Netfilter) -> Self {
+        Self::InnerMessage(message)
     }
 }
 
