@@ -6,7 +6,7 @@ mod support;
 
 use nix::sys::signal::Signal;
 use std::time::Duration;
-use support::{BUSYBOX, Node, Picture, Version, await_until, busybox_archive, host_leftovers, inside};
+use support::{BUSYBOX, Node, Picture, Scene, Version, await_until, busybox_archive, host_leftovers, inside};
 
 /// The links, netns files and nft tables of the host. Looking does not touch them.
 fn host_network() -> String {
@@ -95,4 +95,22 @@ fn the_test_image_runs() {
     let archive = busybox_archive(&node.dir);
     node.ctr("stead", &format!("images import {}", archive.display()));
     assert_eq!(node.ctr("stead", &format!("run --rm {BUSYBOX} one cat /www/index.html")), "hello\n");
+}
+
+#[test]
+fn look_alikes_are_watched() {
+    let scene = Scene::new(Version::V1_6);
+    scene.assert_foreign_untouched();
+    for damage in [
+        "ip link set stf0f0f0f0f0f1 nomaster",
+        "ctr -n stead containers rm web-web-2-f0f0f0f0",
+        "ip netns del stead-foreign",
+    ] {
+        let before = scene.picture();
+        scene.sh(damage);
+        let seen = before.differences(&scene.picture());
+        assert!(!seen.is_empty(), "`{damage}` must be seen");
+    }
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scene.assert_foreign_untouched()));
+    assert!(caught.is_err(), "damage to look-alikes must be caught");
 }

@@ -45,6 +45,15 @@ fn limits(scene: &Scene) -> Vec<String> {
     output.lines().map(str::to_owned).collect()
 }
 
+/// Waits until the agent says that it cannot reach containerd.
+#[track_caller]
+fn await_unavailable(scene: &Scene, seconds: u64) {
+    await_until("the agent to see that containerd is away", Duration::from_secs(seconds), || {
+        let state = scene.status()?["agent"]["runtime"].clone();
+        if state == "unavailable" { Ok(()) } else { Err(format!("runtime is {state}")) }
+    });
+}
+
 /// containerd is killed, and asked to end, with five instances running; a file is edited while it is down.
 fn containerd_restarts(version: Version) {
     let mut scene = Scene::new(version);
@@ -58,10 +67,7 @@ fn containerd_restarts(version: Version) {
         scene.end_containerd(signal);
         let memory = 64 + round;
         scene.edit("pool.yaml", &app("pool", 4, &format!("{memory}m")));
-        await_until("the agent to see that containerd is away", Duration::from_secs(5), || {
-            let state = scene.status()?["agent"]["runtime"].clone();
-            if state == "unavailable" { Ok(()) } else { Err(format!("runtime is {state}")) }
-        });
+        await_unavailable(&scene, 5);
         assert!(scene.client("busybox nc -w 2 192.0.2.1 8080 </dev/null").is_ok(), "the published port must go on");
         scene.start_containerd();
         let wanted = (u64::from(memory) * 1024 * 1024).to_string();
@@ -133,10 +139,7 @@ fn both_die_together() {
         agent.kill();
         scene.end_containerd(Signal::SIGKILL);
         agent = scene.agent(&[]);
-        await_until("the agent to say what it waits for", Duration::from_secs(5), || {
-            let state = scene.status()?["agent"]["runtime"].clone();
-            if state == "unavailable" { Ok(()) } else { Err(format!("runtime is {state}")) }
-        });
+        await_unavailable(&scene, 5);
         scene.start_containerd();
         scene.await_settled(Duration::from_secs(20), |status| running(status, 3));
         before.assert_same(&scene.picture().without(&OF_WORKLOADS), "agent and containerd killed");
@@ -153,10 +156,7 @@ fn a_frozen_containerd_is_unavailable() {
     scene.await_settled(Duration::from_secs(30), |status| running(status, 2));
     let before = scene.picture().without(&OF_WORKLOADS);
     scene.freeze_containerd();
-    await_until("the agent to see that containerd is mute", Duration::from_secs(40), || {
-        let state = scene.status()?["agent"]["runtime"].clone();
-        if state == "unavailable" { Ok(()) } else { Err(format!("runtime is {state}")) }
-    });
+    await_unavailable(&scene, 40);
     scene.thaw_containerd();
     scene.await_settled(Duration::from_secs(30), |status| running(status, 2));
     before.assert_same(&scene.picture().without(&OF_WORKLOADS), "containerd was frozen");
