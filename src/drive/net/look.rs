@@ -5,6 +5,7 @@ use super::netns::{Folder, enter};
 use super::owners::{Owner, Owners};
 use super::read::{self, Address, Link, Route};
 use super::sysctl;
+use super::wakes::Index;
 use super::wire::Wire;
 use crate::model::{
     InstanceKey, InterfaceSeen, LinkSeen, Marks, NetSeen, NetSide, NetnsSeen, NetworkKey, StrayKey, StraySeen,
@@ -24,8 +25,8 @@ pub(super) struct Host {
     pub(super) networks: BTreeMap<NetworkKey, LinkSeen>,
     pub(super) stray_links: BTreeMap<String, LinkSeen>,
     foreign: BTreeSet<String>,
-    /// Whose each of our links is, by index, and what its other end's netns is called: for the wake-ups.
-    pub(super) index: Vec<(u32, Option<Owner>, Option<u32>)>,
+    /// Whose each of our links is: for the wake-ups.
+    pub(super) index: Index,
     names: BTreeMap<u32, String>,
     ours: BTreeSet<u32>,
 }
@@ -49,17 +50,12 @@ impl Lens {
                 host.foreign.insert(link.name);
                 continue;
             }
-            let owner = self.owner(&link);
+            let owner = Owner::of(&self.marks, &self.owners, &link);
             host.ours.insert(link.index);
-            host.index.push((link.index, owner.clone(), link.peer_nsid));
+            host.index.add(link.index, owner.clone(), link.peer_nsid);
             host.place(&self.marks, owner, seen(link, &addresses));
         }
         Ok(host)
-    }
-
-    fn owner(&self, link: &Link) -> Option<Owner> {
-        let by_alias = link.alias.as_deref().and_then(|alias| Owner::of_alias(&self.marks, alias));
-        by_alias.or_else(|| self.owners.link(&link.name).cloned())
     }
 
     /// Looks at everything. The calling thread ends up in some netns.

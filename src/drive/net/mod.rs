@@ -11,6 +11,7 @@
 //! Tests: `tests/driver_net.rs`, each in a network and mount namespace of its own.
 
 mod conntrack;
+mod events;
 mod fault;
 mod inside;
 mod links;
@@ -23,22 +24,25 @@ mod read;
 mod render;
 mod sysctl;
 mod thread;
+mod wakes;
 mod wire;
 
 pub use fault::Fault;
 pub use owners::{Owner, Owners};
 
-use super::Counters;
+use super::{Counters, Wake};
 use crate::model::{
     InstanceKey, LinkSeen, Marks, NetSeen, NetSide, NetnsIdentity, NetworkKey, Outcome, Sight, Step, StrayKey,
     StraySeen, TableSeen,
 };
+use futures::Stream;
 use look::{Host, Lens};
 use netns::Folder;
 use nft::Nft;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use wakes::Shared;
 use wire::Wire;
 
 /// What the driver works with.
@@ -55,29 +59,27 @@ pub struct Options {
 /// The network driver.
 #[derive(Debug)]
 pub struct Net {
-    marks: Marks,
-    folder: Folder,
     counters: Arc<Counters>,
-    owners: RwLock<Arc<Owners>>,
-    nft: Arc<Nft>,
+    shared: Arc<Shared>,
 }
 
 impl Net {
     /// A driver that has looked at nothing yet.
     pub fn new(options: Options) -> Self {
-        Self {
-            nft: Arc::new(Nft::new(options.marks.agent())),
+        let shared = Shared {
+            nft: Nft::new(options.marks.agent()),
             marks: options.marks,
             folder: Folder { path: options.netns_dir },
-            counters: options.counters,
             owners: RwLock::default(),
-        }
+            index: Mutex::default(),
+        };
+        Self { counters: options.counters, shared: Arc::new(shared) }
     }
 
     /// Says whom names belong to, for links that have no alias yet and for netns. Without it they count as strays.
     /// Answers whether that is news: what was looked at before may then have been told wrongly.
     pub fn set_owners(&self, owners: Arc<Owners>) -> bool {
-        let mut known = self.owners.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.shared.owners.write().unwrap_or_else(PoisonError::into_inner);
         let news = *known != owners;
         *known = owners;
         news
@@ -110,7 +112,7 @@ impl Net {
 
     /// Looks at our nft table; `None` when there is none.
     pub async fn look_ports(&self) -> Sight<Option<TableSeen>> {
-        sight(self.nft.look().await)
+        sight(self.shared.nft.look().await)
     }
 
     /// Looks at `net.ipv4.ip_forward`.
@@ -128,21 +130,27 @@ impl Net {
     pub async fn perform(&self, step: Step) -> Outcome {
         let acted = if let Step::ApplyRuleset { ruleset } = &step {
             self.counters.nft_writes.fetch_add(1, Ordering::Relaxed);
-            self.nft.apply(ruleset.as_ref()).await
+            self.shared.nft.apply(ruleset.as_ref()).await
         } else {
             self.counters.net_writes.fetch_add(1, Ordering::Relaxed);
-            let (marks, folder) = (self.marks.clone(), self.folder.clone());
+            let (marks, folder) = (self.shared.marks.clone(), self.shared.folder.clone());
             thread::run(step.name(), move || act(&marks, &folder, &step)).await
         };
         acted.unwrap_or_else(|fault| fault.outcome())
     }
 
-    fn lens(&self) -> Lens {
-        let owners = self.owners.read().unwrap_or_else(PoisonError::into_inner).clone();
-        Lens { marks: self.marks.clone(), owners, folder: self.folder.clone() }
+    /// What happens to our links, netns and table, from now on and for ever. Needs a tokio runtime.
+    pub fn wakes(&self) -> impl Stream<Item = Wake> + use<> {
+        wakes::all(&self.shared)
     }
 
-    fn told<T>(&self, seen: T, _host: Host) -> T {
+    fn lens(&self) -> Lens {
+        let shared = &self.shared;
+        Lens { marks: shared.marks.clone(), owners: shared.owners(), folder: shared.folder.clone() }
+    }
+
+    fn told<T>(&self, seen: T, host: Host) -> T {
+        self.shared.learn(host.index);
         seen
     }
 }

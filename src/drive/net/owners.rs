@@ -1,5 +1,6 @@
 //! Whose a link or a netns is when its name is all that there is: the way back from the hashes in names.
 
+use super::read::Link;
 use crate::model::{InstanceKey, Key, Marks, NetworkKey};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,8 +40,14 @@ impl Owner {
         }
     }
 
+    /// Whose a link of ours is: by its alias, else by its name.
+    pub(super) fn of(marks: &Marks, owners: &Owners, link: &Link) -> Option<Self> {
+        let by_alias = link.alias.as_deref().and_then(|alias| Self::of_alias(marks, alias));
+        by_alias.or_else(|| owners.link(&link.name).cloned())
+    }
+
     /// Whose a link with this alias is, if the alias is one of ours.
-    pub(super) fn of_alias(marks: &Marks, alias: &str) -> Option<Self> {
+    fn of_alias(marks: &Marks, alias: &str) -> Option<Self> {
         match marks.read_alias(alias)? {
             Key::Network(network) => Some(Self::Network(network)),
             Key::Instance(instance) => {

@@ -32,6 +32,34 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
+/// The messages of a datagram: the type of each, and what follows its header; ends at the first one that does not fit.
+pub(super) struct Messages<'a>(&'a [u8]);
+
+impl<'a> Messages<'a> {
+    /// The messages in these bytes.
+    pub(super) fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        const HEADER: usize = 16;
+        let length = number(self.0, 0)? as usize;
+        let kind = u16::from_ne_bytes(self.0.get(4..6)?.try_into().ok()?);
+        let body = self.0.get(HEADER..length)?;
+        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, body))
+    }
+}
+
+/// The number of the link that a link or address message is about.
+pub(super) fn index(body: &[u8]) -> Option<u32> {
+    number(body, 4)
+}
+
 /// Text up to its terminating zero.
 pub(super) fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
