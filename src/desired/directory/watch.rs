@@ -1,0 +1,169 @@
+//! When to look again: file events, gathered until they are quiet, and a sweep for file systems that send none.
+
+use futures::StreamExt as _;
+use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// A save is several events; they belong together when they come within this time of each other.
+const QUIET: Duration = Duration::from_millis(50);
+/// A directory that never gets quiet is read all the same after this time.
+const QUIET_MAX: Duration = Duration::from_millis(500);
+/// How often files are compared where no event may come (NFS, overlay lower layers, bind mounts).
+const SWEEP: Duration = Duration::from_secs(30);
+/// The same while events cannot be had, or while the directory is not there.
+const SWEEP_BLIND: Duration = Duration::from_secs(2);
+/// How many directories are watched: each costs a kilobyte of the kernel's memory. The sweep sees the others.
+const WATCHES_MAX: usize = 4096;
+/// Room for events of one read.
+const BUFFER: usize = 16 << 10;
+
+/// Why a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ring {
+    /// Something happened.
+    Event,
+    /// Time to compare.
+    Sweep,
+}
+
+/// The watches.
+pub struct Watch {
+    /// Nothing where the kernel gives no more instances.
+    stream: Option<EventStream<[u8; BUFFER]>>,
+    watched: BTreeMap<PathBuf, WatchDescriptor>,
+    paths: HashMap<WatchDescriptor, PathBuf>,
+    /// Whether a directory was added since the last look: something may have happened before it was watched.
+    added: bool,
+    /// Whether some directory could not be watched.
+    pub blind: bool,
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    pub fn new() -> Self {
+        let stream = Inotify::init().and_then(|inotify| inotify.into_event_stream([0; BUFFER])).ok();
+        Self { stream, watched: BTreeMap::new(), paths: HashMap::new(), added: false, blind: false }
+    }
+
+    /// Watches these directories and no others. One that is not there is watched for by its nearest ancestor that is.
+    pub fn aim(&mut self, wanted: &BTreeSet<PathBuf>) {
+        let Some(stream) = &self.stream else {
+            self.blind = true;
+            return;
+        };
+        let mut watches = stream.watches();
+        let there: BTreeSet<PathBuf> = wanted.iter().filter_map(|path| nearest(path)).take(WATCHES_MAX).collect();
+        self.blind = false;
+        let gone: Vec<PathBuf> = self.watched.keys().filter(|path| !there.contains(*path)).cloned().collect();
+        for path in gone {
+            if let Some(watch) = self.watched.remove(&path) {
+                self.paths.remove(&watch);
+                // It may be gone by itself.
+                let _ = watches.remove(watch);
+            }
+        }
+        let mask = WatchMask::CREATE
+            | WatchMask::MODIFY
+            | WatchMask::CLOSE_WRITE
+            | WatchMask::ATTRIB
+            | WatchMask::MOVED_FROM
+            | WatchMask::MOVED_TO
+            | WatchMask::DELETE
+            | WatchMask::DELETE_SELF
+            | WatchMask::MOVE_SELF
+            | WatchMask::ONLYDIR;
+        for path in there {
+            // A watch belongs to an inode: adding it again finds out whether the path leads to another one now.
+            match watches.add(&path, mask) {
+                Ok(watch) => {
+                    if self.watched.insert(path.clone(), watch.clone()) != Some(watch.clone()) {
+                        self.added = true;
+                    }
+                    self.paths.insert(watch, path);
+                }
+                Err(_) => self.blind = true,
+            }
+        }
+    }
+
+    /// Waits until something relevant has happened and it is quiet again, or until it is time to compare.
+    pub async fn ring(&mut self, relevant: &(dyn Fn(&Path, bool) -> bool + Sync), hurry: bool) -> Ring {
+        if std::mem::take(&mut self.added) {
+            return Ring::Sweep;
+        }
+        let sweep = Instant::now() + if hurry || self.blind { SWEEP_BLIND } else { SWEEP };
+        loop {
+            match self.event(sweep).await {
+                None => return Ring::Sweep,
+                Some(event) if self.counts(&event, relevant) => break,
+                Some(_) => {}
+            }
+        }
+        let latest = Instant::now() + QUIET_MAX;
+        let mut quiet = Instant::now() + QUIET;
+        while let Some(event) = self.event(quiet.min(latest)).await {
+            if self.counts(&event, relevant) {
+                quiet = Instant::now() + QUIET;
+            }
+        }
+        Ring::Event
+    }
+
+    /// The next event, or nothing at the deadline.
+    async fn event(&mut self, deadline: Instant) -> Option<inotify::EventOwned> {
+        let Some(stream) = &mut self.stream else {
+            tokio::time::sleep_until(deadline).await;
+            return None;
+        };
+        match timeout_at(deadline, stream.next()).await {
+            Ok(Some(Ok(event))) => Some(event),
+            Err(_) => None,
+            // The queue broke: from now on the sweep alone finds changes.
+            Ok(_) => {
+                self.stream = None;
+                self.blind = true;
+                None
+            }
+        }
+    }
+
+    fn counts(&self, event: &inotify::EventOwned, relevant: &(dyn Fn(&Path, bool) -> bool + Sync)) -> bool {
+        let appears = EventMask::CREATE | EventMask::DELETE | EventMask::MOVED_FROM | EventMask::MOVED_TO;
+        let Some(dir) = self.paths.get(&event.wd) else {
+            // An overflow has no directory. Events of watches given up a moment ago have none either and are stale.
+            return event.mask.contains(EventMask::Q_OVERFLOW);
+        };
+        match &event.name {
+            Some(name) => relevant(&dir.join(name), event.mask.intersects(appears)),
+            None => !event.mask.contains(EventMask::IGNORED),
+        }
+    }
+}
+
+/// The nearest directory on a path that is there.
+fn nearest(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find(|path| path.is_dir()).map(Path::to_owned)
+}
+
+/// What tells one state of some files from another.
+pub type Print = Vec<(PathBuf, Option<[i64; 7]>)>;
+
+/// The print of some paths, each looked at through its symlinks.
+pub fn print(paths: &BTreeSet<PathBuf>) -> Print {
+    paths
+        .iter()
+        .map(|path| {
+            let numbers = std::fs::metadata(path).ok().map(|meta| {
+                let unsigned = |value: u64| i64::from_ne_bytes(value.to_ne_bytes());
+                let (device, inode) = (unsigned(meta.dev()), unsigned(meta.ino()));
+                let size = unsigned(meta.size());
+                [device, inode, size, meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()]
+            });
+            (path.clone(), numbers)
+        })
+        .collect()
+}

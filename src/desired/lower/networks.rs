@@ -1,0 +1,245 @@
+//! Networks: which ones a service is in, and what each of them is.
+
+use super::Lower;
+use crate::desired::finding::nearest;
+use crate::desired::node::{At, Entry, Node, Value};
+use crate::model::{NetworkName, NetworkSpec, NetworkUse, Service, ServiceName};
+use ipnet::Ipv4Net;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+impl Lower<'_> {
+    /// The networks of a service, the one with the default route first: by priority, those with a way out before those
+    /// without, then by name.
+    pub(super) fn attachments(&mut self, name: &str, service: &Node) -> Vec<NetworkUse> {
+        let owner = name;
+        let Some(map) = service.get("networks").and_then(Node::as_map).filter(|map| !map.is_empty()) else {
+            return NetworkName::new("default").map(|network| vec![plain(network)]).unwrap_or_default();
+        };
+        let mut uses = Vec::new();
+        for (name, entry) in map {
+            if let Some(network) = self.attachment(name, entry) {
+                if let Some(node) = entry.node.get("ipv4_address") {
+                    self.addresses.insert((owner.to_owned(), name.clone()), node.at);
+                }
+                let number = |key: &str| match entry.node.get(key).map(|node| &node.value) {
+                    Some(Value::Float(value)) => *value,
+                    _ => 0.0,
+                };
+                let internal = self.networks.get(name).and_then(|node| node.get("internal")).and_then(Node::as_bool);
+                uses.push((internal == Some(true), -number("gw_priority"), -number("priority"), network));
+            }
+        }
+        uses.sort_by(|a, b| {
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)).then(a.3.network.cmp(&b.3.network))
+        });
+        uses.into_iter().map(|(.., network)| network).collect()
+    }
+
+    fn attachment(&mut self, name: &str, entry: &Entry) -> Option<NetworkUse> {
+        let declared = self.networks.get(name);
+        if declared.is_none() && name != "default" {
+            let known = self.networks.as_map().into_iter().flatten().map(|(name, _)| name.as_str());
+            let near = nearest(name, known).map(|near| format!("did you mean `{near}`?"));
+            let hint = near.unwrap_or_else(|| format!("declare it at the top level: networks: {{{name}: {{}}}}"));
+            self.findings.error(entry.at, format!("the network `{name}` is used but never declared")).hint(hint);
+            return None;
+        }
+        let mut network = plain(NetworkName::new(name).ok()?);
+        for alias in entry.node.get("aliases").and_then(Node::as_seq).into_iter().flatten() {
+            network.aliases.extend(self.host_name(alias));
+        }
+        network.address = entry.node.get("ipv4_address").and_then(|node| self.address(node, declared));
+        Some(network)
+    }
+
+    fn address(&mut self, node: &Node, network: Option<&Node>) -> Option<Ipv4Addr> {
+        let text = node.as_text()?;
+        let Ok(address) = text.parse::<Ipv4Addr>() else {
+            self.findings.error(node.at, format!("\"{text}\" is not an IPv4 address"));
+            return None;
+        };
+        let subnet = network.and_then(|network| Some(ipam(network)?.get("subnet")?.as_text()?.parse::<Ipv4Net>()));
+        match subnet {
+            None => {
+                let message = "a fixed address needs a network with a subnet of its own";
+                self.findings.error(node.at, message).hint("give the network `ipam: {config: [{subnet: ...}]}`");
+            }
+            Some(Ok(subnet)) if !subnet.contains(&address) => {
+                self.findings.error(node.at, format!("the address {address} lies outside the subnet {subnet}"));
+            }
+            // A subnet that cannot be read is told at its own place.
+            Some(_) => {}
+        }
+        Some(address)
+    }
+
+    /// A name that others can resolve.
+    pub(super) fn host_name(&mut self, node: &Node) -> Option<String> {
+        let text = node.as_text()?;
+        let label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+                && !label.starts_with('-')
+        };
+        if text.len() <= 253 && text.split('.').all(label) {
+            return Some(text.to_owned());
+        }
+        let message = format!("\"{text}\" is not a host name");
+        self.findings.error(node.at, message).hint("letters, digits, dashes and dots");
+        None
+    }
+
+    /// What the networks in use are. A `default` network is there only when a service uses it.
+    pub(super) fn used_networks(
+        &mut self,
+        services: &BTreeMap<ServiceName, Service>,
+    ) -> BTreeMap<NetworkName, NetworkSpec> {
+        let used: BTreeSet<&NetworkName> =
+            services.values().flat_map(|service| &service.spec.networks).map(|network| &network.network).collect();
+        let mut specs = BTreeMap::new();
+        for (name, entry) in self.networks.as_map().into_iter().flatten() {
+            let spec = self.network(&entry.node);
+            match NetworkName::new(name.as_str()) {
+                Ok(name) if used.contains(&name) => {
+                    if let (Some(subnet), Some(node)) =
+                        (spec.subnet, ipam(&entry.node).and_then(|node| node.get("subnet")))
+                    {
+                        self.subnets.push((node.at, subnet));
+                    }
+                    specs.insert(name, spec);
+                }
+                Ok(_) => {
+                    self.findings.remark(entry.at, format!("no service uses the network `{name}`, so it is not made"));
+                }
+                Err(error) => {
+                    self.findings.error(entry.at, error.to_string());
+                }
+            }
+        }
+        for name in used {
+            specs.entry(name.clone()).or_default();
+        }
+        self.fixed_addresses(services, &specs);
+        specs
+    }
+
+    fn network(&mut self, node: &Node) -> NetworkSpec {
+        let mut spec = NetworkSpec { internal: truth(node, "internal"), ..NetworkSpec::default() };
+        let drivers =
+            [(node.get("driver"), "bridge"), (node.get("ipam").and_then(|ipam| ipam.get("driver")), "default")];
+        for (driver, known) in drivers {
+            if let Some((at, name)) = driver.and_then(|node| Some((node.at, node.as_text()?)))
+                && name != known
+            {
+                let message = format!("there is no network driver `{name}` on a node");
+                self.findings.refuse(at, message).hint(format!("leave it out, or write `{known}`"));
+            }
+        }
+        if let Some(six) = node.get("enable_ipv6").filter(|node| node.as_bool() == Some(true)) {
+            self.findings.refuse(six.at, "this version has IPv4 networks only").hint("leave `enable_ipv6` out");
+        }
+        if let Some(four) = node.get("enable_ipv4").filter(|node| node.as_bool() == Some(false)) {
+            self.findings.refuse(four.at, "this version has IPv4 networks only").hint("leave `enable_ipv4` out");
+        }
+        let configs = node.get("ipam").and_then(|ipam| ipam.get("config")).and_then(Node::as_seq).unwrap_or_default();
+        if let [_, second, ..] = configs {
+            self.findings.refuse(second.at, "a network has one subnet here").hint("keep one entry of `ipam.config`");
+        }
+        if let Some(config) = configs.first() {
+            spec.subnet = config.get("subnet").and_then(|node| self.subnet(node));
+            spec.gateway = config.get("gateway").and_then(|node| self.gateway(node, spec.subnet));
+        }
+        spec
+    }
+
+    fn subnet(&mut self, node: &Node) -> Option<Ipv4Net> {
+        let text = node.as_text()?;
+        let Ok(subnet) = text.parse::<Ipv4Net>() else {
+            if text.parse::<ipnet::Ipv6Net>().is_ok() {
+                self.findings.refuse(node.at, "this version has IPv4 networks only").hint("give an IPv4 subnet");
+            } else {
+                self.findings.error(node.at, format!("\"{text}\" is not a subnet")).hint("write it like 10.9.0.0/24");
+            }
+            return None;
+        };
+        if subnet.prefix_len() > 29 || subnet.prefix_len() < 8 {
+            let message = format!("a /{} subnet is no use for containers", subnet.prefix_len());
+            self.findings.refuse(node.at, message).hint("take one between /8 and /29");
+            return None;
+        }
+        if subnet.addr() != subnet.network() {
+            let message = format!("{text} has bits set beyond its prefix");
+            self.findings.error(node.at, message).hint(format!("write {}", subnet.trunc()));
+        }
+        Some(subnet.trunc())
+    }
+
+    fn gateway(&mut self, node: &Node, subnet: Option<Ipv4Net>) -> Option<Ipv4Addr> {
+        let text = node.as_text()?;
+        let Ok(gateway) = text.parse::<Ipv4Addr>() else {
+            self.findings.error(node.at, format!("\"{text}\" is not an IPv4 address"));
+            return None;
+        };
+        match subnet {
+            None => {
+                self.findings.error(node.at, "a gateway needs a subnet").hint("give `subnet` beside it");
+            }
+            Some(net) if !net.contains(&gateway) || gateway == net.network() || gateway == net.broadcast() => {
+                self.findings.error(node.at, format!("the gateway {gateway} is not an address of {net}"));
+            }
+            Some(_) => return Some(gateway),
+        }
+        None
+    }
+
+    /// Two services cannot ask for one address, nor a service for its network's gateway, nor several replicas for one.
+    fn fixed_addresses(
+        &mut self,
+        services: &BTreeMap<ServiceName, Service>,
+        specs: &BTreeMap<NetworkName, NetworkSpec>,
+    ) {
+        let mut taken: BTreeMap<(&NetworkName, Ipv4Addr), (&ServiceName, At)> = BTreeMap::new();
+        for (name, service) in services {
+            for network in &service.spec.networks {
+                let Some(address) = network.address else { continue };
+                let at = self.place_of_address(name, &network.network);
+                if service.replicas > 1 {
+                    let message = format!("one fixed address cannot be given to {} replicas", service.replicas);
+                    self.findings.error(at, message);
+                }
+                let gateway = specs
+                    .get(&network.network)
+                    .and_then(|spec| spec.gateway.or_else(|| spec.subnet.and_then(|subnet| subnet.hosts().next())));
+                if gateway == Some(address) {
+                    self.findings.error(at, format!("{address} is the network's gateway"));
+                }
+                match taken.get(&(&network.network, address)) {
+                    Some((other, first)) => {
+                        let message = format!("the address {address} is asked for by the service `{other}` too");
+                        self.findings.error(at, message).note(*first, "asked for here first");
+                    }
+                    None => {
+                        taken.insert((&network.network, address), (name, at));
+                    }
+                }
+            }
+        }
+    }
+
+    fn place_of_address(&self, service: &ServiceName, network: &NetworkName) -> At {
+        self.addresses.get(&(service.to_string(), network.to_string())).copied().unwrap_or_default()
+    }
+}
+
+fn plain(network: NetworkName) -> NetworkUse {
+    NetworkUse { network, aliases: BTreeSet::new(), address: None }
+}
+
+fn ipam(network: &Node) -> Option<&Node> {
+    network.get("ipam")?.get("config")?.as_seq()?.first()
+}
+
+fn truth(node: &Node, key: &str) -> bool {
+    node.get(key).and_then(Node::as_bool) == Some(true)
+}

@@ -1,0 +1,129 @@
+//! # Every key of the Compose Specification, as data
+//!
+//! For each key at each level: what its value may be, whether a node honours it, and what a change of it costs.
+//! Parsing, merging, printing and the documentation all read this one table.
+//!
+//! Guarantees: a key that is not here is unknown, one that is [`Stand::Refused`] says why and what to do instead.
+//! Never: a key that is read and then dropped in silence.
+//!
+//! Tests: `tests/compose_table.rs` compares it with the schema.
+
+mod parts;
+mod resources;
+mod service;
+mod top;
+
+pub(super) use parts::{ATTACHMENT, MOUNT, PORT};
+pub use service::SERVICE;
+pub use top::TOP;
+
+/// The keys of one kind of mapping.
+#[derive(Debug)]
+pub struct Table {
+    /// What the mapping is, for messages: "service", "healthcheck".
+    pub what: &'static str,
+    /// Its keys.
+    pub keys: &'static [Key],
+    /// Whether `x-` keys are taken.
+    pub extensions: bool,
+}
+
+/// One key.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value may be.
+    pub shape: Shape,
+    /// Whether a node honours it.
+    pub stand: Stand,
+    /// What a change of it costs.
+    pub class: Class,
+}
+
+/// Whether a node honours a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    /// It has its effect.
+    Honoured,
+    /// It carries no meaning on a node, for this reason; said on demand.
+    Meaningless(&'static str),
+    /// Refused: why, and what to do instead.
+    Refused(&'static str, &'static str),
+}
+
+/// What a change of a key costs a running instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Nothing: it is not part of what runs.
+    Nothing,
+    /// Changed while it runs, with the same pid.
+    InPlace,
+    /// A new container.
+    Recreate,
+}
+
+/// What a value may be.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// Anything, kept as it is.
+    Any,
+    /// Text.
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// True or false.
+    Bool,
+    /// A whole number.
+    Int,
+    /// A number.
+    Number,
+    /// A size in bytes.
+    Bytes,
+    /// A duration.
+    Duration,
+    /// A list of texts.
+    Texts,
+    /// A text, or a list of them.
+    TextOrTexts,
+    /// Names with values: a mapping, or a list of `NAME=value`.
+    Dict,
+    /// A command: words, or a line to split into words.
+    Command,
+    /// Published ports.
+    Ports,
+    /// Mounts of a service.
+    Mounts,
+    /// Networks that a service is in.
+    Attachments,
+    /// A mapping with known keys.
+    Table(&'static Table),
+    /// The same; nothing stands for an empty one.
+    TableOrNull(&'static Table),
+    /// A list of mappings with known keys.
+    Tables(&'static Table),
+    /// A mapping of free names to mappings with known keys; whether a name alone is enough.
+    Names(&'static Table, bool),
+}
+
+impl Table {
+    /// A key of this table by name.
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+/// A key that has its effect.
+const fn honoured(name: &'static str, shape: Shape, class: Class) -> Key {
+    Key { name, shape, stand: Stand::Honoured, class }
+}
+
+/// A key without a meaning on a node.
+const fn meaningless(name: &'static str, shape: Shape, why: &'static str) -> Key {
+    Key { name, shape, stand: Stand::Meaningless(why), class: Class::Nothing }
+}
+
+/// A key that is refused.
+const fn refused(name: &'static str, shape: Shape, why: &'static str, instead: &'static str) -> Key {
+    Key { name, shape, stand: Stand::Refused(why, instead), class: Class::Nothing }
+}

@@ -1,0 +1,105 @@
+//! The mappings inside a service.
+
+use super::resources::RESOURCES;
+use super::{Class, Key, Shape, Table, honoured, meaningless, refused};
+
+/// Whose output is shown.
+pub(super) const ATTACH: Shape = Shape::Bool;
+
+/// What is ours beyond Compose, on a service.
+pub(super) static STEAD: Table =
+    Table { what: "x-stead", keys: &[honoured("archive", Shape::Text, Class::Recreate)], extensions: false };
+
+/// `deploy`.
+pub(super) static DEPLOY: Table = Table { what: "deploy", keys: DEPLOY_KEYS, extensions: true };
+
+static DEPLOY_KEYS: &[Key] = &[
+    refused("endpoint_mode", Shape::Any, "a node publishes ports one way", "leave the key out"),
+    meaningless("labels", Shape::Dict, "they describe the service to a cluster, not the container"),
+    honoured("mode", Shape::Text, Class::Nothing),
+    refused("placement", Shape::Any, "there is one node", "leave the key out"),
+    honoured("replicas", Shape::Int, Class::Nothing),
+    honoured("resources", Shape::Table(&RESOURCES), Class::InPlace),
+    refused("restart_policy", Shape::Any, "this version does not honour it yet", "use `restart`"),
+    refused("rollback_config", Shape::Any, "the way back is the file as it was before", "leave the key out"),
+    refused("update_config", Shape::Any, "this version does not honour it yet", "leave the key out"),
+];
+
+/// A long-form port.
+pub(in super::super) static PORT: Table = Table { what: "port", keys: PORT_KEYS, extensions: true };
+
+static PORT_KEYS: &[Key] = &[
+    meaningless("app_protocol", Shape::Text, "it is a hint for proxies"),
+    honoured("host_ip", Shape::Text, Class::InPlace),
+    honoured("mode", Shape::Text, Class::InPlace),
+    meaningless("name", Shape::Text, "it is for people"),
+    honoured("protocol", Shape::Text, Class::InPlace),
+    honoured("published", Shape::Any, Class::InPlace),
+    honoured("target", Shape::Int, Class::InPlace),
+];
+
+/// A long-form mount.
+pub(in super::super) static MOUNT: Table = Table { what: "mount", keys: MOUNT_KEYS, extensions: true };
+
+static MOUNT_KEYS: &[Key] = &[
+    honoured("bind", Shape::Table(&MOUNT_BIND), Class::Recreate),
+    meaningless("consistency", Shape::Text, "it matters where files cross into a virtual machine"),
+    refused("image", Shape::Table(&MOUNT_IMAGE), "this version does not mount images", "leave the mount out"),
+    honoured("read_only", Shape::Bool, Class::Recreate),
+    honoured("source", Shape::Text, Class::Recreate),
+    honoured("target", Shape::Text, Class::Recreate),
+    honoured("tmpfs", Shape::Table(&MOUNT_TMPFS), Class::Recreate),
+    honoured("type", Shape::Word(&["bind", "volume", "tmpfs", "cluster", "npipe", "image"]), Class::Recreate),
+    honoured("volume", Shape::Table(&MOUNT_VOLUME), Class::Recreate),
+];
+
+static MOUNT_BIND: Table = Table {
+    what: "bind",
+    keys: &[
+        honoured("create_host_path", Shape::Bool, Class::Recreate),
+        honoured("propagation", Shape::Text, Class::Recreate),
+        refused(
+            "recursive",
+            Shape::Word(&["enabled", "disabled", "writable", "readonly"]),
+            "this version does not honour it yet",
+            "leave the key out: mounts below the source are shown too",
+        ),
+        meaningless("selinux", Shape::Word(&["z", "Z"]), "files are not relabelled"),
+    ],
+    extensions: true,
+};
+
+static MOUNT_VOLUME: Table = Table {
+    what: "volume",
+    keys: &[
+        meaningless("labels", Shape::Dict, "a volume is a directory"),
+        refused("nocopy", Shape::Bool, "this version does not honour it yet", "leave the key out"),
+        refused("subpath", Shape::Text, "this version does not honour it yet", "mount the whole volume"),
+    ],
+    extensions: true,
+};
+
+static MOUNT_TMPFS: Table = Table {
+    what: "tmpfs",
+    keys: &[honoured("mode", Shape::Int, Class::Recreate), honoured("size", Shape::Bytes, Class::Recreate)],
+    extensions: true,
+};
+
+static MOUNT_IMAGE: Table =
+    Table { what: "image", keys: &[honoured("subpath", Shape::Text, Class::Recreate)], extensions: true };
+
+/// A network that a service is in.
+pub(in super::super) static ATTACHMENT: Table =
+    Table { what: "network of a service", keys: ATTACHMENT_KEYS, extensions: true };
+
+static ATTACHMENT_KEYS: &[Key] = &[
+    honoured("aliases", Shape::Texts, Class::InPlace),
+    refused("driver_opts", Shape::Any, "there is one kind of network, a bridge", "leave the key out"),
+    honoured("gw_priority", Shape::Number, Class::Recreate),
+    refused("interface_name", Shape::Text, "this version does not honour it yet", "leave the key out"),
+    honoured("ipv4_address", Shape::Text, Class::Recreate),
+    refused("ipv6_address", Shape::Text, "this version has IPv4 networks only", "use `ipv4_address`"),
+    refused("link_local_ips", Shape::Texts, "this version has IPv4 networks only", "leave the key out"),
+    refused("mac_address", Shape::Text, "this version does not honour it yet", "leave the key out"),
+    honoured("priority", Shape::Number, Class::Recreate),
+];
