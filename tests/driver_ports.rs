@@ -1,5 +1,7 @@
 //! The nft table against the real kernel: who reaches what, and what a listing tells.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod net_lab;
 
 use net_lab::*;

@@ -1,5 +1,7 @@
 //! What rings on a real kernel, and what does not.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod net_lab;
 
 use futures::StreamExt as _;

@@ -8,15 +8,20 @@
 //!
 //! Tests: `tests/node_*.rs` on real containerd and real netns; `tests/conformance.rs` against the simulated node.
 
-use crate::model::{Domain, Key, Outcome, Scope, Sighting, Step};
+use crate::model::{Domain, Key, Outcome, Scope, Sight, Sighting, Step};
 use futures::Stream;
 use std::future::Future;
 use std::sync::atomic::AtomicU64;
 
 pub mod containerd;
+mod fault;
 pub mod files;
 pub mod image;
 pub mod net;
+mod source;
+mod thread;
+
+pub use fault::Fault;
 
 /// The node, as the loop sees it: three verbs.
 pub trait Drive {
@@ -83,4 +88,12 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     sentence
+}
+
+/// What a look brought back: all of it, or the sentence that says why nothing.
+fn sight<T>(looked: Result<T, Fault>) -> Sight<T> {
+    match looked {
+        Ok(seen) => Sight::Seen(seen),
+        Err(fault) => Sight::unseen(chain(&fault)),
+    }
 }

@@ -1,5 +1,6 @@
 //! A node in a network and mount namespace of its own, for the tests of the network driver.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use ipnet::Ipv4Net;
@@ -59,7 +60,12 @@ pub struct Guest(pub Child);
 
 impl Guest {
     pub fn in_netns(netns: &str, line: &str) -> Self {
-        Self(command(&format!("exec ip netns exec {netns} {line}")).stdin(Stdio::null()).spawn().unwrap())
+        Self(
+            command(&format!("exec ip netns exec {netns} setpriv --pdeathsig KILL {line}"))
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 }
 

@@ -3,10 +3,10 @@
 //!
 //! TCP connections are left to end by themselves.
 
-use super::fault::Fault;
 use super::look;
 use super::read::Attributes;
 use super::wire::{Netfilter, Wire};
+use crate::drive::fault::Fault;
 use crate::model::{Protocol, Published, Ruleset, Target};
 use ipnet::Ipv4Net;
 use netlink_packet_core::NLM_F_ACK;

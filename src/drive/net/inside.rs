@@ -1,9 +1,9 @@
 //! Steps inside a netns. The calling thread moves into it and is of no further use.
 
-use super::fault::Fault;
 use super::links::{Wanted, exactly, find, set_up};
 use super::netns::{Folder, enter};
 use super::wire::Wire;
+use crate::drive::fault::Fault;
 use crate::model::{NetnsIdentity, Outcome};
 use ipnet::Ipv4Net;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};

@@ -1,11 +1,11 @@
 //! Steps on links of the host: veth pairs, bridge ports, bridges. Each one looks at its link again before it acts.
 
-use super::fault::Fault;
 use super::look::{addresses, links};
 use super::netns::{Folder, refuse_resident, resident};
 use super::read::{self, Link};
 use super::sysctl;
 use super::wire::Wire;
+use crate::drive::fault::Fault;
 use crate::model::{LinkIdentity, Marks, NetnsIdentity, Outcome};
 use ipnet::Ipv4Net;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};

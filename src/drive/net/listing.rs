@@ -1,7 +1,7 @@
 //! A listing of our table read back: what it says, and whether it is whole.
 
-use super::fault::Fault;
 use super::render::{BRIDGES, Chain, Element, INTERNAL, Set, Table, targets_of};
+use crate::drive::fault::Fault;
 use crate::model::{BridgeRules, Protocol, Published, Ruleset, TableSeen, Target};
 use serde_json::Value;
 use std::collections::BTreeMap;

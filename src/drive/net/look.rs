@@ -1,12 +1,12 @@
 //! Looks: one dump of links, addresses and routes of the host, then the inside of each netns, on one thread.
 
-use super::fault::Fault;
 use super::netns::{Folder, enter};
 use super::owners::{Owner, Owners};
 use super::read::{self, Address, Link, Route};
 use super::sysctl;
 use super::wakes::Index;
 use super::wire::Wire;
+use crate::drive::fault::Fault;
 use crate::model::{
     InstanceKey, InterfaceSeen, LinkSeen, Marks, NetSeen, NetSide, NetnsSeen, NetworkKey, StrayKey, StraySeen,
 };

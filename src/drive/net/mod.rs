@@ -8,11 +8,11 @@
 //!
 //! Never: a thread that has been inside a netns is used again; a socket or a handle stays open in one.
 //!
-//! Tests: `tests/driver_net.rs`, each in a network and mount namespace of its own.
+//! Tests: `tests/driver_net.rs`, `tests/driver_ports.rs` and `tests/driver_wakes.rs`, each test in a network and mount
+//! namespace of its own.
 
 mod conntrack;
 mod events;
-mod fault;
 mod inside;
 mod links;
 mod listing;
@@ -23,14 +23,13 @@ mod owners;
 mod read;
 mod render;
 mod sysctl;
-mod thread;
 mod wakes;
 mod wire;
 
-pub use fault::Fault;
 pub use owners::{Owner, Owners};
 
-use super::{Counters, Wake};
+use super::fault::Fault;
+use super::{Counters, Wake, sight, thread};
 use crate::model::{
     InstanceKey, LinkSeen, Marks, NetSeen, NetSide, NetnsIdentity, NetworkKey, Outcome, Sight, Step, StrayKey,
     StraySeen, TableSeen,
@@ -152,13 +151,6 @@ impl Net {
     fn told<T>(&self, seen: T, host: Host) -> T {
         self.shared.learn(host.index);
         seen
-    }
-}
-
-fn sight<T>(looked: Result<T, Fault>) -> Sight<T> {
-    match looked {
-        Ok(seen) => Sight::Seen(seen),
-        Err(fault) => Sight::unseen(super::chain(&fault)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Netns files under `/run/netns`: made, found, looked into and removed the way `ip netns` does it, so that `ip netns
 //! exec` works on them and containerd sees them.
 
-use super::fault::{Fault, Said as _};
+use crate::drive::fault::{Fault, Said as _};
 use crate::model::{Marks, NetnsIdentity, Outcome};
 use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};

@@ -1,12 +1,13 @@
 //! The one program that is run: `nft`, with a script on its standard input. A script is one transaction: all of it is
 //! taken or none.
 
-use super::fault::{Fault, Said as _};
+use super::conntrack;
 use super::listing;
 use super::read::Attributes;
 use super::render::{self, Table};
 use super::wire::{Netfilter, Wire};
-use super::{conntrack, thread};
+use crate::drive::fault::{Fault, Said as _};
+use crate::drive::thread;
 use crate::model::{AgentName, Outcome, Ruleset, TableSeen};
 use std::collections::VecDeque;
 use std::io;

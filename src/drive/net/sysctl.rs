@@ -1,6 +1,6 @@
 //! The two kernel settings that publishing needs, of the calling thread's network namespace.
 
-use super::fault::{Fault, Said as _};
+use crate::drive::fault::{Fault, Said as _};
 use crate::model::Outcome;
 use std::fs;
 

@@ -9,18 +9,14 @@ use super::nft::Nft;
 use super::owners::{Owner, Owners};
 use super::read::{self, Attributes};
 use crate::drive::Wake;
+use crate::drive::source::{Places, Source, listen};
 use crate::model::{Domain, InstanceKey, Key, Marks, Scope};
 use futures::{Stream, StreamExt as _, stream};
 use inotify::{EventMask, EventStream, Inotify, WatchMask};
 use rtnetlink::MulticastGroup;
-use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
-
-/// How long a source that could not be opened, or broke, is left alone.
-const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// What the driver and its wake-ups share.
 #[derive(Debug)]
@@ -70,50 +66,6 @@ pub(super) fn all(shared: &Arc<Shared>) -> impl Stream<Item = Wake> + use<> {
     )
 }
 
-/// A source of events.
-trait Source: Sized + Send {
-    /// What a loss of events concerns.
-    const DOMAIN: Domain;
-
-    /// Begins to listen.
-    fn open(shared: &Arc<Shared>) -> io::Result<Self>;
-
-    /// The next events, as places to look at. An error ends this source.
-    fn next(&mut self) -> impl Future<Output = io::Result<Vec<(Scope, &'static str)>>> + Send;
-}
-
-/// Listens to a source, and opens it again when it breaks. It is open when this returns, so that a look that comes
-/// after it misses nothing; where that fails, the whole domain rings once it is open.
-fn listen<S: Source>(shared: &Arc<Shared>) -> impl Stream<Item = Wake> + use<S> {
-    let state = (S::open(shared).ok(), VecDeque::<Wake>::new(), Arc::clone(shared));
-    stream::unfold(state, |(mut source, mut waiting, shared)| async move {
-        loop {
-            if let Some(wake) = waiting.pop_front() {
-                return Some((wake, (source, waiting, shared)));
-            }
-            let Some(open) = &mut source else {
-                tokio::time::sleep(AGAIN_AFTER).await;
-                source = S::open(&shared).ok();
-                waiting.extend(source.is_some().then(|| Wake::domain(S::DOMAIN, "listening again")));
-                continue;
-            };
-            match open.next().await {
-                Ok(places) => waiting.extend(once_each(places)),
-                Err(error) => {
-                    tracing::warn!(%error, domain = ?S::DOMAIN, "events are not heard for a moment");
-                    source = None;
-                }
-            }
-        }
-    })
-}
-
-/// One wake for each place: a burst of events is one reason to look.
-fn once_each(places: Vec<(Scope, &'static str)>) -> impl Iterator<Item = Wake> {
-    let unique: BTreeMap<Scope, &'static str> = places.into_iter().collect();
-    unique.into_iter().map(|(scope, because)| Wake { scope, because, lost: None })
-}
-
 /// Links, addresses and routes, on the host and in every netns that has a link of ours.
 struct Links {
     listener: Listener,
@@ -121,6 +73,7 @@ struct Links {
 }
 
 impl Source for Links {
+    type Of = Shared;
     const DOMAIN: Domain = Domain::Net;
 
     fn open(shared: &Arc<Shared>) -> io::Result<Self> {
@@ -129,7 +82,7 @@ impl Source for Links {
         Ok(Self { listener, shared: Arc::clone(shared) })
     }
 
-    async fn next(&mut self) -> io::Result<Vec<(Scope, &'static str)>> {
+    async fn next(&mut self) -> io::Result<Places> {
         let mut places = Vec::new();
         let shared = &self.shared;
         let mut each = |netns, kind, body: &[u8]| places.extend(shared.link_event(netns, kind, body));
@@ -190,6 +143,7 @@ impl Tables {
 }
 
 impl Source for Tables {
+    type Of = Shared;
     const DOMAIN: Domain = Domain::Ports;
 
     fn open(shared: &Arc<Shared>) -> io::Result<Self> {
@@ -197,7 +151,7 @@ impl Source for Tables {
         Ok(Self { listener, shared: Arc::clone(shared), concerned: false })
     }
 
-    async fn next(&mut self) -> io::Result<Vec<(Scope, &'static str)>> {
+    async fn next(&mut self) -> io::Result<Places> {
         let mut places = Vec::new();
         let (nft, concerned) = (&self.shared.nft, &mut self.concerned);
         let mut each = |_, kind: u16, body: &[u8]| {
@@ -229,6 +183,7 @@ struct Files {
 }
 
 impl Source for Files {
+    type Of = Shared;
     const DOMAIN: Domain = Domain::Net;
 
     fn open(shared: &Arc<Shared>) -> io::Result<Self> {
@@ -239,7 +194,7 @@ impl Source for Files {
         Ok(Self { events: inotify.into_event_stream([0; 4096])?, shared: Arc::clone(shared) })
     }
 
-    async fn next(&mut self) -> io::Result<Vec<(Scope, &'static str)>> {
+    async fn next(&mut self) -> io::Result<Places> {
         let event = self.events.next().await.ok_or(io::ErrorKind::UnexpectedEof)??;
         if event.mask.intersects(EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::IGNORED) {
             return Err(io::Error::other("the netns folder was replaced"));

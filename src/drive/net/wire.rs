@@ -3,8 +3,8 @@
 //! The kernel answers inside `send`, so a blocking socket with a receive deadline is enough, and it closes with the
 //! value: no socket is left open in a netns, where it would keep the namespace alive.
 
-use super::fault::{Fault, Said as _};
 use super::read::{Attributes, text};
+use crate::drive::fault::{Fault, Said as _};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
     NetlinkSerializable,

@@ -1,6 +1,6 @@
-//! What can go wrong here, and its one classification.
+//! What can go wrong between us and the kernel, and its one classification.
 
-use crate::drive::chain;
+use super::chain;
 use crate::model::{Cause, CauseKind, Outcome};
 use std::io;
 
@@ -95,9 +95,11 @@ impl Fault {
             Self::NoProgram { program: "nft" } => Some("install the nftables package"),
             Self::Refused { hint, .. } => Some(hint),
             Self::Os { .. } => match self.errno() {
-                Some(libc::EPERM | libc::EACCES) => Some("run the agent as root with CAP_NET_ADMIN and CAP_SYS_ADMIN"),
+                Some(libc::EPERM | libc::EACCES) => Some("run the agent as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN"),
                 Some(libc::EOPNOTSUPP) => Some("load the kernel modules bridge, veth and nf_tables"),
-                Some(libc::EROFS) => Some("the agent needs /proc/sys/net to be writable"),
+                Some(libc::EROFS) => Some("the agent needs this path to be writable"),
+                Some(libc::ENOSPC | libc::EDQUOT) => Some("make room on that file system"),
+                Some(libc::EMFILE | libc::ENFILE) => Some("raise the agent's limit of open files"),
                 _ => None,
             },
             _ => None,
@@ -106,7 +108,7 @@ impl Fault {
 }
 
 /// Says what was tried when something from the system fails.
-pub(super) trait Said<T> {
+pub(crate) trait Said<T> {
     /// Turns the system's error into a [`Fault`].
     fn said(self, what: impl FnOnce() -> String) -> Result<T, Fault>;
 }

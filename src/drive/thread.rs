@@ -1,4 +1,4 @@
-//! Work on a thread of its own: it may change its network namespace and is never used again.
+//! Blocking work on a thread of its own: it may change its network namespace, and is never used again.
 
 use super::fault::{Fault, Said as _};
 use std::time::Duration;
@@ -10,7 +10,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// Runs `work` on a fresh thread, which starts in the network and mount namespace of the caller's.
 ///
 /// A dropped future does not stop the work: it runs to its end, as a step does.
-pub(super) async fn run<T: Send + 'static>(
+pub(crate) async fn run<T: Send + 'static>(
     what: &'static str,
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -19,7 +19,7 @@ pub(super) async fn run<T: Send + 'static>(
         // Nobody is left to tell when the future was dropped.
         let _ = tell.send(work());
     };
-    std::thread::Builder::new().name("net".into()).spawn(body).said(|| format!("{what}: start a thread"))?;
+    std::thread::Builder::new().name("drive".into()).spawn(body).said(|| format!("{what}: start a thread"))?;
     match tokio::time::timeout(WITHIN, told).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Fault::Garbled { what: what.to_owned(), why: "its thread ended without a word".into() }),
