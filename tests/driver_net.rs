@@ -77,7 +77,11 @@ fn every_step_done_twice_is_already_done() {
         for step in again {
             assert_eq!(node.net.perform(step.clone()).await, Outcome::Already, "{step:?}");
         }
+        let writes = || node.counters.net_writes.load(std::sync::atomic::Ordering::Relaxed);
+        let before = writes();
         assert_eq!(node.side(&web).await, side, "nothing changed");
+        assert!(node.net.look_net().await.is_seen());
+        assert_eq!(writes(), before, "a look writes nothing");
         node.done(Step::DropLink { link: link.clone() }).await;
         assert_eq!(node.net.perform(Step::DropLink { link }).await, Outcome::Already);
         node.done(Step::DropNetns { netns: netns.clone() }).await;
@@ -324,6 +328,24 @@ fn a_network_is_not_taken_from_a_live_process() {
 }
 
 #[test]
+fn a_link_whose_inner_name_is_taken_is_refused_and_leaves_nothing() {
+    isolated(|| async {
+        let node = Node::new();
+        let (web, lan) = (instance("shop/web/1"), network("shop", "default"));
+        let bridge = node.make_bridge(&lan, "10.9.0.1/24").await;
+        let netns = node.make_netns(&web).await;
+        run(&format!("ip -n {} link add eth0 type bridge", netns.name));
+        let Outcome::Refused(cause) = node.net.perform(node.link_step(&web, &lan, &netns, &bridge)).await else {
+            panic!("two interfaces of one name")
+        };
+        assert!(cause.message.contains("File exists"), "{cause:?}");
+        assert_eq!(run("ip -br link | wc -l").trim(), "2", "lo and the bridge");
+        let inside = node.side(&web).await.netns.unwrap().interfaces;
+        assert_eq!(inside["eth0"].peer_index, 0, "it leads nowhere");
+    });
+}
+
+#[test]
 fn a_netns_file_that_lost_its_mount_is_made_good() {
     isolated(|| async {
         let node = Node::new();
@@ -373,5 +395,33 @@ fn routes_of_the_host_are_told_without_defaults_and_ours() {
         .map(|(prefix, interface)| (address(prefix), interface.to_owned()))
         .into();
         assert_eq!(routes, expected);
+    });
+}
+
+#[test]
+fn fifty_instances_are_made_side_by_side_and_looked_at_in_no_time() {
+    isolated(|| async {
+        let node = Node::new();
+        let lan = network("shop", "default");
+        node.make_bridge(&lan, "10.9.0.1/24").await;
+        let keys: Vec<_> = (1..=50).map(|n| instance(&format!("shop/web/{n}"))).collect();
+        let netns = keys.iter().map(|key| node.net.perform(Step::MakeNetns { name: node.marks.netns(key) }));
+        assert!(futures::future::join_all(netns).await.iter().all(|outcome| *outcome == Outcome::Done));
+        let own = run("cat /proc/thread-self/mountinfo");
+        let folders = own.lines().filter(|line| line.contains(" /run/netns ")).count();
+        assert_eq!(folders, 1, "the folder is mounted on itself once, not once for each netns");
+        for (n, key) in keys.iter().enumerate() {
+            node.fit_out(key, &lan, &format!("10.9.0.{}/24", n + 2)).await;
+        }
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            let begin = tokio::time::Instant::now();
+            let seen = node.net.look_net().await.seen().cloned().unwrap();
+            times.push(begin.elapsed());
+            assert_eq!(seen.instances.len(), 50);
+            assert!(seen.instances.values().all(|side| side.links.len() == 1 && side.netns.is_some()));
+        }
+        times.sort_unstable();
+        assert!(times[0] < std::time::Duration::from_millis(50), "{times:?}");
     });
 }

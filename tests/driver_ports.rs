@@ -10,7 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 use stead::model::{
-    BridgeRules, InstanceKey, NetworkKey, Outcome, Protocol, Published, Ruleset, Step, TableSeen, Target,
+    BridgeRules, CauseKind, InstanceKey, NetworkKey, Outcome, Protocol, Published, Ruleset, Step, TableSeen, Target,
 };
 
 /// Long enough for a busy machine; a closed port is found closed only after it.
@@ -391,5 +391,25 @@ fn replacing_the_table_costs_nobody_a_connection() {
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(client.join().unwrap() > 30);
+    });
+}
+
+#[test]
+fn what_nft_says_is_passed_on_and_a_missing_one_is_named() {
+    isolated(|| async {
+        let node = Node::new();
+        let apply = || node.net.perform(Step::ApplyRuleset { ruleset: Some(Ruleset::default()) });
+        std::fs::write("/run/nft", "#!/bin/sh\necho 'no luck today' >&2\nexit 1\n").unwrap();
+        run("chmod +x /run/nft; mount --bind /run/nft /usr/sbin/nft");
+        let Outcome::Refused(cause) = apply().await else { panic!("it cannot have worked") };
+        assert_eq!((cause.kind, cause.message.as_str()), (CauseKind::Failed, "nft: no luck today"));
+        std::fs::write("/run/nft", "#!/bin/sh\nkill -SEGV $$\n").unwrap();
+        let Outcome::Refused(cause) = apply().await else { panic!("it cannot have worked") };
+        assert!(cause.message.contains("signal: 11"), "{cause:?}");
+        run("umount /usr/sbin/nft; nft add table inet stead; mount -t tmpfs none /usr/sbin");
+        let Outcome::Refused(cause) = apply().await else { panic!("it cannot have worked") };
+        assert_eq!((cause.kind, cause.message.as_str()), (CauseKind::Missing, "nft is not installed"));
+        assert!(cause.hint.is_some());
+        assert!(!node.net.look_ports().await.is_seen(), "a table that cannot be listed is not an absent one");
     });
 }

@@ -79,6 +79,7 @@ impl Drop for Guest {
 pub struct Node {
     pub net: Net,
     pub marks: Marks,
+    pub counters: Arc<Counters>,
 }
 
 pub fn instance(text: &str) -> InstanceKey {
@@ -105,8 +106,9 @@ impl Node {
     pub fn named(agent: &str) -> Self {
         let marks = Marks::new(agent.parse().unwrap());
         let counters = Arc::<Counters>::default();
-        let net = Net::new(Options { marks: marks.clone(), netns_dir: PathBuf::from("/run/netns"), counters });
-        Self { net, marks }
+        let netns_dir = PathBuf::from("/run/netns");
+        let net = Net::new(Options { marks: marks.clone(), netns_dir, counters: counters.clone() });
+        Self { net, marks, counters }
     }
 
     /// Tells the driver whose names are whose.
@@ -165,8 +167,15 @@ impl Node {
 
     /// Everything that an instance needs, as the planner asks for it.
     pub async fn make_instance(&self, key: &InstanceKey, network: &NetworkKey, at: &str) -> NetnsIdentity {
+        self.make_netns(key).await;
+        self.fit_out(key, network, at).await
+    }
+
+    /// Everything that an instance needs in its netns.
+    pub async fn fit_out(&self, key: &InstanceKey, network: &NetworkKey, at: &str) -> NetnsIdentity {
         let bridge = self.bridge(network).await;
-        let netns = self.make_netns(key).await;
+        let inode = self.side(key).await.netns.expect("the netns is there").inode;
+        let netns = NetnsIdentity { inode, name: self.marks.netns(key) };
         self.done(Step::LoopbackUp { netns: netns.clone() }).await;
         self.own(&[key], network);
         self.done(self.link_step(key, network, &netns, &bridge)).await;

@@ -291,3 +291,29 @@ fn pair(target: &Target) -> String {
 fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::BridgeRules;
+
+    #[test]
+    fn the_script_of_a_small_node() {
+        let bridge = |subnet: &str, internal| BridgeRules { subnet: subnet.parse().expect("a subnet"), internal };
+        let target = |address: &str| Target { address: address.parse().expect("an address"), port: 80 };
+        let published = |protocol, host_ip, port| Published { protocol, host_ip, port };
+        let loopback = Some(Ipv4Addr::LOCALHOST);
+        let ruleset = Ruleset {
+            bridges: BTreeMap::from([
+                ("st0".into(), bridge("10.9.0.0/24", false)),
+                ("st1".into(), bridge("10.9.1.0/24", true)),
+            ]),
+            publications: BTreeMap::from([
+                (published(Protocol::Tcp, None, 8080), BTreeSet::from([target("10.9.0.2")])),
+                (published(Protocol::Tcp, None, 8081), BTreeSet::from([target("10.9.0.2"), target("10.9.0.3")])),
+                (published(Protocol::Udp, loopback, 53), BTreeSet::from([target("10.9.0.2")])),
+            ]),
+        };
+        insta::assert_snapshot!(Table::of(&ruleset).script("stead"));
+    }
+}
