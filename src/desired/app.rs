@@ -1,8 +1,11 @@
 //! One app's files, read and lowered: what `validate`, `plan` and the directory source share.
 
+use super::complete::{complete, name_resources};
+use super::dump::dump;
 use super::finding::about_file;
 use super::load::{Loaded, Request, load, normal_name};
 use super::lower::{Content, lower};
+use super::verify::verify;
 use crate::model::{App, AppName, Finding, Severity};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,9 +42,8 @@ impl Checked {
 /// Reads and lowers the files of one app, the first one first.
 pub fn check(request: &Request) -> Checked {
     let file = request.files.first().cloned().unwrap_or_default();
-    let Loaded { tree, name, dir, mut findings, mut inputs } = load(request);
-    // A tree with faults is lowered all the same, so that one look tells everything.
-    let content = lower(&tree, &dir, &mut findings, &mut inputs);
+    let (loaded, content) = work(request);
+    let Loaded { name, findings, inputs, .. } = loaded;
     let mut findings = findings.finish(true);
     let app = match AppName::new(name) {
         Ok(app) => Some(app),
@@ -54,6 +56,26 @@ pub fn check(request: &Request) -> Checked {
     };
     let good = app.is_some() && findings.iter().all(|finding| finding.severity != Severity::Error);
     Checked { file, app, content: good.then_some(content), findings, inputs }
+}
+
+/// The normalised model of an app's files as JSON, with the findings. There is a model unless the files are wrong; what
+/// only a node refuses is a warning here.
+pub fn config(request: &Request) -> (Option<serde_json::Value>, Vec<Finding>) {
+    let (loaded, _) = work(request);
+    let Loaded { mut tree, name, findings, .. } = loaded;
+    name_resources(&mut tree, &name);
+    let model = (!findings.any_error()).then(|| dump(&tree, &name));
+    (model, findings.finish(false))
+}
+
+/// Loads, completes and lowers. A tree with faults is lowered all the same, so that one look tells everything.
+fn work(request: &Request) -> (Loaded, Content) {
+    let mut loaded = load(request);
+    let off = complete(&mut loaded, request);
+    let Loaded { tree, dir, findings, inputs, .. } = &mut loaded;
+    verify(tree, &off, findings);
+    let content = lower(tree, dir, findings, inputs);
+    (loaded, content)
 }
 
 /// The request for a file by itself, as `validate`, `config` and `plan` take it: with the override that lies beside it.

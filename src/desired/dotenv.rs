@@ -25,7 +25,6 @@ pub fn parse(text: &str, outer: &dyn Lookup) -> (Pairs, Vec<Fault>) {
     (reader.pairs, reader.faults)
 }
 
-#[cfg(test)]
 /// Parses a text in which nothing has a meaning but the first `=` of a line (`format: raw`).
 pub fn parse_raw(text: &str) -> (Pairs, Vec<Fault>) {
     let mut pairs = Vec::new();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// The most findings that one app reports: a generated file with ten thousand faults is still a readable answer.
 const FINDINGS_MAX: usize = 200;
-/// The longest source line that is quoted; more would scroll the message away.
-const QUOTED_MAX: usize = 400;
+/// The longest source line that is kept with a finding.
+const QUOTED_MAX: usize = 4000;
 
 /// A file that was read for an app.
 #[derive(Debug)]
@@ -202,6 +202,21 @@ fn distance(a: &str, b: &str) -> usize {
     above[b.len()]
 }
 
+/// The part of a line round a column, and where the column is in it. A tab stays one column wide in both lines, whatever
+/// the terminal makes of it.
+fn window(line: &str, column: usize) -> (String, usize) {
+    const WIDTH: usize = 100;
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let length = line.chars().count();
+    if length <= WIDTH + 20 {
+        return (line.chars().map(clean).collect(), column.min(length));
+    }
+    let begin = column.saturating_sub(WIDTH / 2).min(length.saturating_sub(WIDTH));
+    let part: String = line.chars().skip(begin).take(WIDTH).map(clean).collect();
+    let (front, back) = (if begin > 0 { "..." } else { "" }, if begin + WIDTH < length { "..." } else { "" });
+    (format!("{front}{part}{back}"), column.saturating_sub(begin) + front.len())
+}
+
 /// A finding as people read it: the place, the line with a caret, the way out, the further places.
 pub fn render(finding: &Finding, colour: bool) -> String {
     let (word, paint) = match finding.severity {
@@ -218,11 +233,9 @@ pub fn render(finding: &Finding, colour: bool) -> String {
     let number = finding.place.line.to_string();
     let gutter = " ".repeat(number.len());
     if let Some(line) = finding.source_line.as_ref().filter(|line| !line.trim().is_empty()) {
-        let column = (finding.place.column as usize).saturating_sub(1);
-        // A tab stays one column wide in both lines, whatever the terminal makes of it.
-        let shown: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let (shown, column) = window(line, (finding.place.column as usize).saturating_sub(1));
         let _ = writeln!(text, "{dim}{gutter} |{plain}\n{dim}{number} |{plain} {shown}");
-        let _ = writeln!(text, "{dim}{gutter} |{plain} {}{paint}^{plain}", " ".repeat(column.min(QUOTED_MAX)));
+        let _ = writeln!(text, "{dim}{gutter} |{plain} {}{paint}^{plain}", " ".repeat(column));
     }
     if let Some(hint) = &finding.hint {
         let _ = writeln!(text, "{dim}{gutter} ={plain} {bold}help{plain}: {hint}");

@@ -10,9 +10,12 @@
 //! Tests: `tests/desired_*.rs`, `tests/compose_*.rs`, and beside the code.
 
 mod app;
+mod complete;
 mod directory;
 mod dotenv;
+mod dump;
 mod durable;
+mod extend;
 mod finding;
 mod interpolate;
 mod load;
@@ -25,9 +28,10 @@ mod shape;
 mod substitute;
 pub mod table;
 mod units;
+mod verify;
 mod yaml;
 
-pub use app::{Checked, check, request_for};
+pub use app::{Checked, check, config, request_for};
 pub use directory::{Directory, MARKER, Options, content_digest, recorded};
 pub use finding::render;
 pub use load::Request;

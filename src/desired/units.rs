@@ -49,7 +49,6 @@ fn scaled(number: &str, scale: i128) -> Option<i128> {
     value.checked_add(scale * part / 10i128.pow(u32::try_from(fraction.len()).ok()?))
 }
 
-#[cfg(test)]
 /// A duration as Go prints it: `1m30s`, `48h0m0s`, `20µs`.
 pub fn duration_text(nanos: i128) -> String {
     let sign = if nanos < 0 { "-" } else { "" };

@@ -12,15 +12,22 @@ use std::collections::HashMap;
 /// How deep collections may nest. Compose needs about ten; the limit keeps every walk of the tree off the stack's end.
 const DEPTH_MAX: usize = 96;
 /// How many nodes aliases and merge keys may add to a file: far above what people write, far below what hurts.
-const COPIES_MAX: usize = 200_000;
+const COPIES_MAX: u64 = 200_000;
 
 /// Parses all documents of a text. Every fault found is told to `findings`; a document with a fault is still given, as
 /// far as it could be read.
-pub fn parse(text: &str, file: u32, findings: &mut Findings) -> Vec<Node> {
+pub fn parse(text: &str, file: u32, findings: &mut Findings) -> Parsed {
     // A byte order mark is not part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder =
-        Builder { file, findings, open: Vec::new(), anchors: HashMap::new(), copies: 0, documents: Vec::new() };
+    let mut builder = Builder {
+        file,
+        findings,
+        open: Vec::new(),
+        anchors: HashMap::new(),
+        copies: 0,
+        largest: None,
+        documents: Vec::new(),
+    };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         match event {
@@ -35,7 +42,20 @@ pub fn parse(text: &str, file: u32, findings: &mut Findings) -> Vec<Node> {
             }
         }
     }
-    builder.documents
+    if let Some((_, at)) = builder.largest {
+        let message = format!("aliases add more than {COPIES_MAX} values to this file");
+        builder.findings.error(at, message).hint("anchors that hold aliases multiply; write the values out");
+    }
+    let cut = builder.cut();
+    Parsed { documents: builder.documents, cut }
+}
+
+/// What came of a text.
+pub struct Parsed {
+    /// The documents that are whole.
+    pub documents: Vec<Node>,
+    /// What could be read of the one in which a fault ended the reading: its name may be in it.
+    pub cut: Option<Node>,
 }
 
 /// A limit was hit or the tree cannot go on: the fault has been told.
@@ -49,6 +69,8 @@ struct Open {
     key: Option<Key>,
     /// In a mapping: the sources of `<<`, to be worked in at its end.
     merges: Option<(At, Vec<Map>)>,
+    /// How many nodes there would be in it with all aliases written out.
+    size: u64,
 }
 
 enum Key {
@@ -64,8 +86,11 @@ struct Builder<'a> {
     findings: &'a mut Findings,
     open: Vec<Open>,
     /// Finished anchors by number, with their size.
-    anchors: HashMap<usize, (Node, usize)>,
-    copies: usize,
+    anchors: HashMap<usize, (Node, u64)>,
+    /// How many nodes aliases have added.
+    copies: u64,
+    /// The largest alias that was left out since the limit is reached.
+    largest: Option<(u64, At)>,
     documents: Vec<Node>,
 }
 
@@ -84,7 +109,7 @@ impl Builder<'_> {
                     return self.merge_key(at);
                 }
                 let node = self.scalar(at, text, plain, tag);
-                self.finish(node, anchor)
+                self.finish(node, 1, anchor)
             }
             Event::SequenceStart(anchor, tag) => self.begin(at, Value::Seq(Vec::new()), anchor, tag),
             Event::MappingStart(anchor, tag) => self.begin(at, Value::Map(Map::new()), anchor, tag),
@@ -151,7 +176,7 @@ impl Builder<'_> {
             return Err(Stop);
         }
         let (tag, _) = self.tag(at, tag.as_deref());
-        self.open.push(Open { anchor, node: Node { at, tag, value }, key: None, merges: None });
+        self.open.push(Open { anchor, node: Node { at, tag, value }, key: None, merges: None, size: 1 });
         Ok(())
     }
 
@@ -162,7 +187,7 @@ impl Builder<'_> {
                 map.entry(key).or_insert(entry);
             }
         }
-        self.finish(open.node, open.anchor)
+        self.finish(open.node, open.size, open.anchor)
     }
 
     fn alias(&mut self, at: At, anchor: usize) -> Result<(), Stop> {
@@ -175,23 +200,26 @@ impl Builder<'_> {
             self.findings.error(at, "the alias refers to no anchor in this document");
             return Err(Stop);
         };
-        self.copies += size;
-        if self.copies > COPIES_MAX {
-            self.findings
-                .error(at, format!("aliases add more than {COPIES_MAX} values to this file"))
-                .hint("anchors that hold aliases multiply; write the values out");
-            return Err(Stop);
+        let size = *size;
+        // Beyond the limit nothing is copied any more, but sizes are still counted: the largest alias is the one to name.
+        if self.copies.saturating_add(size) > COPIES_MAX {
+            if self.largest.is_none_or(|(largest, _)| size > largest) {
+                self.largest = Some((size, at));
+            }
+            return self.finish(Node::new(at, Value::Null), size, 0);
         }
+        self.copies += size;
         let node = node.clone();
-        self.finish(node, 0)
+        self.finish(node, size, 0)
     }
 
     /// Puts a finished node where it belongs.
-    fn finish(&mut self, node: Node, anchor: usize) -> Result<(), Stop> {
+    fn finish(&mut self, node: Node, size: u64, anchor: usize) -> Result<(), Stop> {
         if anchor != 0 {
-            let size = node.size();
-            self.copies += size;
             self.anchors.insert(anchor, (node.clone(), size));
+        }
+        if let Some(open) = self.open.last_mut() {
+            open.size = open.size.saturating_add(size);
         }
         let Some(open) = self.open.last_mut() else {
             self.documents.push(node);
@@ -233,12 +261,56 @@ impl Builder<'_> {
         Key::Name(node.at, name)
     }
 
-    fn scan_error(&mut self, error: &ScanError, _text: &str) {
+    /// What is open when a fault ends the reading, as far as it goes.
+    fn cut(&mut self) -> Option<Node> {
+        let mut node: Option<Node> = None;
+        while let Some(mut open) = self.open.pop() {
+            if let (Some(inner), Value::Map(map), Some(Key::Name(at, name))) = (node, &mut open.node.value, open.key) {
+                map.insert(name, Entry { at, node: inner });
+            }
+            node = Some(open.node);
+        }
+        node
+    }
+
+    /// Tells a fault of the scanner's. What people do most often is named by what stands at the place.
+    fn scan_error(&mut self, error: &ScanError, text: &str) {
         let mark = error.marker();
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         let at = At { file: self.file, line: number(mark.line()), column: number(mark.col() + 1) };
-        self.findings.error(at, format!("this is not YAML: {}", error.info()));
+        let line = text.lines().nth(mark.line().saturating_sub(1)).unwrap_or("");
+        let before: String = line.chars().take(mark.col()).collect();
+        let here = line.chars().nth(mark.col());
+        if let Some(flow) = self.open.iter().map(|open| open.node.at).find(|begin| is_flow(text, *begin))
+            && (at.line > flow.line || here.is_none())
+        {
+            let message = "the bracket opened here is never closed";
+            self.findings.error(flow, message).note(at, "this cannot stand inside it");
+            return;
+        }
+        let (message, hint) = if line[..line.len() - line.trim_start().len()].contains('\t') {
+            ("a tab is used for indentation", "indent with spaces")
+        } else if matches!(here, Some('"' | '\'')) {
+            ("the quotation mark opened here is never closed", "close it on the same line")
+        } else if here == Some('*') {
+            ("the alias refers to no anchor in this document", "an anchor is set by `&name` before it is used")
+        } else if here == Some(':') && before.contains(": ") {
+            ("a value that holds `: ` must be quoted", "put the whole value in quotes")
+        } else if here == Some(':') {
+            ("this key is not indented like the keys beside it", "give keys of one mapping the same indentation")
+        } else {
+            self.findings.error(at, format!("this is not YAML: {}", error.info()));
+            return;
+        };
+        self.findings.error(at, message).hint(hint);
     }
+}
+
+/// Whether a collection begins with a bracket.
+fn is_flow(text: &str, at: At) -> bool {
+    let line = text.lines().nth((at.line as usize).saturating_sub(1));
+    let first = line.and_then(|line| line.chars().nth((at.column as usize).saturating_sub(1)));
+    matches!(first, Some('[' | '{'))
 }
 
 /// The mappings that a merge key names: one, or a list of them where the first wins.

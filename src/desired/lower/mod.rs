@@ -78,6 +78,8 @@ pub(super) struct Lower<'a> {
     volumes: BTreeSet<String>,
     /// Where fixed addresses are asked for, by service and network.
     addresses: BTreeMap<(String, String), At>,
+    /// Networks that a service names.
+    named: BTreeSet<String>,
     /// The published ports of the services lowered so far.
     ports: Vec<service::PlacedPort>,
     /// The subnets of the networks in use.
@@ -96,13 +98,14 @@ pub fn lower(tree: &Node, dir: &Path, findings: &mut Findings, inputs: &mut BTre
         networks: tree.get("networks").unwrap_or(&nothing),
         volumes: volumes.map(|map| map.keys().cloned().collect()).unwrap_or_default(),
         addresses: BTreeMap::new(),
+        named: BTreeSet::new(),
         ports: Vec::new(),
         subnets: Vec::new(),
     };
     let mut content = Content { volumes: lower.declared_volumes(tree), ..Content::default() };
     let services = tree.get("services").and_then(Node::as_map);
     // A file that could not be read, or whose services could not, has been told of already.
-    let untold = services.is_some() || !lower.findings.any_error();
+    let untold = !lower.findings.any_error();
     if services.is_none_or(|services| services.is_empty()) && untold {
         let at = tree.as_map().and_then(|map| map.get("services")).map_or(first_line(tree), |entry| entry.at);
         lower.findings.error(at, "there is no service in the file, so there is nothing to run");
@@ -165,7 +168,7 @@ impl Lower<'_> {
             let clash = others.iter().find(|(_, ip)| ip.is_none() || port.host_ip.is_none() || *ip == port.host_ip);
             if let Some((first, _)) = clash {
                 let message = format!("the host port {host}/{} is published twice", port.protocol.as_str());
-                let complaint = self.findings.error(*at, message);
+                let complaint = self.findings.refuse(*at, message);
                 complaint.note(*first, "published here first").hint("give one of them another host port");
             }
             others.push((*at, port.host_ip));
@@ -177,7 +180,7 @@ impl Lower<'_> {
         for (index, (at, subnet)) in self.subnets.iter().enumerate() {
             let overlap = |other: &&(At, Ipv4Net)| other.1.contains(subnet) || subnet.contains(&other.1);
             if let Some((first, other)) = self.subnets[..index].iter().find(overlap) {
-                let complaint = self.findings.error(*at, format!("the subnet {subnet} overlaps {other}"));
+                let complaint = self.findings.refuse(*at, format!("the subnet {subnet} overlaps {other}"));
                 complaint.note(*first, "the other one is here");
             }
         }
@@ -209,7 +212,7 @@ impl Lower<'_> {
             let Some(text) = node.as_text() else { continue };
             if let Some(first) = names.get(text) {
                 let message = format!("the container name `{text}` is taken by another service");
-                self.findings.error(node.at, message).note(*first, "first given here");
+                self.findings.refuse(node.at, message).note(*first, "first given here");
             }
             names.entry(text).or_insert(node.at);
             let replicas =

@@ -18,9 +18,10 @@ impl Lower<'_> {
         }
         let mut taken: BTreeMap<String, At> = BTreeMap::new();
         for (at, mount) in &mounts {
-            if let Some(first) = taken.insert(mount.target.clone(), *at) {
+            if let Some(other) = taken.insert(mount.target.clone(), *at) {
                 let message = format!("two mounts share the target {}", mount.target);
-                self.findings.error(*at, message).note(first, "the other one is here");
+                let (first, second) = (other.min(*at), other.max(*at));
+                self.findings.error(second, message).note(first, "the other one is here");
             }
         }
         // The sort is stable: what is at one depth stays in the order written.
@@ -51,7 +52,10 @@ impl Lower<'_> {
 
     fn target(&mut self, target: &str, at: At) -> Option<String> {
         if !target.starts_with('/') {
-            self.findings.error(at, format!("the target \"{target}\" is not an absolute path"));
+            let complaint = self.findings.refuse(at, format!("the target \"{target}\" is not an absolute path"));
+            if target.get(1..2) == Some(":") {
+                complaint.hint("a name of one letter is taken for a drive; give the volume a longer one");
+            }
             return None;
         }
         if target == "/" {
@@ -63,7 +67,7 @@ impl Lower<'_> {
 
     fn bind(&mut self, node: &Node) -> Option<MountSource> {
         let source = node.get_text("source")?;
-        if source.contains("/~/") || source.ends_with("/~") {
+        if source.starts_with('~') {
             let message = "`~` has no meaning on a node: there is no user at home";
             self.findings.refuse(node.at, message).hint("write the path in full");
             return None;

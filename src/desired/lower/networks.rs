@@ -18,6 +18,7 @@ impl Lower<'_> {
         };
         let mut uses = Vec::new();
         for (name, entry) in map {
+            self.named.insert(name.clone());
             if let Some(network) = self.attachment(name, entry) {
                 if let Some(node) = entry.node.get("ipv4_address") {
                     self.addresses.insert((owner.to_owned(), name.clone()), node.at);
@@ -109,6 +110,8 @@ impl Lower<'_> {
                     }
                     specs.insert(name, spec);
                 }
+                // Named by a service that could not be lowered: that has been told.
+                Ok(name) if self.named.contains(name.as_str()) => {}
                 Ok(_) => {
                     self.findings.remark(entry.at, format!("no service uses the network `{name}`, so it is not made"));
                 }

@@ -8,16 +8,21 @@
 //!
 //! Tests: `tests/compose_cases.rs`, and beside each form.
 
+mod dicts;
+mod forms;
+mod lists;
 mod merge;
 mod mounts;
+mod parts;
 mod ports;
+mod scalars;
 
-pub(super) use merge::{merge, settle};
+pub(super) use merge::{merge, merge_service, settle};
 
 use super::finding::{Findings, nearest};
 use super::node::{At, Entry, Map, Node, Tag, Value};
-use super::table::{ATTACHMENT, Key, Shape, Table};
-use super::units;
+use super::table::{Key, Shape, Table};
+use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 /// The work on one file.
@@ -26,6 +31,12 @@ pub(super) struct Normal<'a> {
     pub findings: &'a mut Findings,
     /// What relative paths are relative to.
     pub base: &'a Path,
+    /// What `~` stands for, if it stands for anything.
+    pub home: Option<&'a str>,
+    /// Whether paths are made absolute at all.
+    pub resolve: bool,
+    /// The key whose value is being looked at.
+    pub key: At,
 }
 
 impl Normal<'_> {
@@ -35,22 +46,76 @@ impl Normal<'_> {
             return Some(node);
         }
         let tag = node.tag;
-        let mut node = match shape {
+        let mut node = self.shaped(name, shape, node)?;
+        node.tag = tag;
+        self.repeated(shape, &node);
+        merge::unify(shape, &mut node);
+        Some(node)
+    }
+
+    /// An item that another of the same list takes the place of is a slip of the pen.
+    fn repeated(&mut self, shape: Shape, node: &Node) {
+        let Some(items @ [_, _, ..]) = node.as_seq() else { return };
+        let mut seen: HashMap<String, At> = HashMap::with_capacity(items.len());
+        for item in items {
+            let Some(key) = merge::key_of(shape, item) else { continue };
+            let Some(first) = seen.insert(key, item.at).filter(|first| *first != item.at) else { continue };
+            let complaint = match shape {
+                Shape::Mounts => {
+                    let target = item.get_text("target").unwrap_or_default();
+                    self.findings.refuse(item.at, format!("two mounts share the target {target}"))
+                }
+                _ => self.findings.warning(item.at, "this is listed twice"),
+            };
+            complaint.note(first, "the other one is here");
+        }
+    }
+
+    fn shaped(&mut self, name: &str, shape: Shape, node: Node) -> Option<Node> {
+        match shape {
             Shape::Any => Some(node),
             Shape::Text => self.text(name, node),
+            Shape::TextOrNull if node.value == Value::Null => Some(node),
+            Shape::TextOrNull => self.text(name, node),
+            Shape::BoolOrText if node.as_bool().is_some() => Some(node),
+            Shape::BoolOrText => self.text(name, node),
             Shape::Word(words) => self.word(name, words, node),
+            Shape::PullPolicy => self.pull_policy(name, node),
             Shape::Bool => self.boolean(name, node),
             Shape::Int => self.int(name, node),
             Shape::Number => self.number(name, node),
+            Shape::Count => self.count(name, node),
             Shape::Bytes => self.bytes(name, node),
             Shape::Duration => self.duration(name, node),
+            Shape::FileMode => self.file_mode(name, node),
+            Shape::Path => self.one_path(name, node),
+            Shape::Paths => self.paths(name, node),
+            Shape::Context => self.context(name, node),
             Shape::Texts => self.texts(name, node),
+            Shape::Strings => self.strings(name, node),
             Shape::TextOrTexts => self.text_or_texts(name, node),
-            Shape::Dict => self.dict(name, node),
+            Shape::Dict | Shape::Args => self.dict(name, node),
+            Shape::Labels => self.labels(name, node),
+            Shape::Contexts => self.contexts(name, node),
+            Shape::Ssh => self.ssh(name, node),
+            Shape::Options => self.options(name, node),
+            Shape::ExtraHosts => self.extra_hosts(name, node),
             Shape::Command => self.command(name, node),
+            Shape::Test => self.test(name, node),
             Shape::Ports => self.ports(node),
             Shape::Mounts => self.mounts(node),
             Shape::Attachments => self.attachments(node),
+            Shape::DependsOn => self.depends_on(node),
+            Shape::EnvFiles => self.env_files(node),
+            Shape::Extends => self.extends(node),
+            Shape::Includes => self.includes(node),
+            Shape::External => self.external(name, node),
+            Shape::Grants(secret) => self.grants(name, secret, node),
+            Shape::Devices => self.devices(node),
+            Shape::Gpus => self.gpus(node),
+            Shape::Build => self.build(node),
+            Shape::Ulimits => self.ulimits(node),
+            Shape::Models => self.models(node),
             Shape::Table(table) => self.table(name, table, node),
             Shape::TableOrNull(table) => match node.value {
                 Value::Null => Some(Node::new(node.at, Value::Map(Map::new()))),
@@ -58,10 +123,7 @@ impl Normal<'_> {
             },
             Shape::Tables(table) => self.tables(name, table, node),
             Shape::Names(table, alone) => self.names(name, table, alone, node),
-        }?;
-        node.tag = tag;
-        merge::unify(shape, &mut node);
-        Some(node)
+        }
     }
 
     fn mismatch(&mut self, name: &str, want: &str, node: &Node) {
@@ -73,141 +135,24 @@ impl Normal<'_> {
             }
             _ => None,
         };
-        let complaint = self.findings.error(node.at, message);
+        // A block collection begins on the line after its key, and the key is what is wrong.
+        let block = matches!(node.value, Value::Seq(_) | Value::Map(_)) && self.key.line + 1 == node.at.line;
+        let complaint = self.findings.error(if block { self.key } else { node.at }, message);
         if let Some(hint) = hint {
             complaint.hint(hint);
         }
     }
 
-    fn text(&mut self, name: &str, node: Node) -> Option<Node> {
-        if node.as_text().is_some() {
-            return Some(node);
+    /// A path as the file means it: absolute ones stay as they are, others are relative to its directory.
+    fn path(&self, path: &str) -> String {
+        if !self.resolve || path.starts_with('/') || has_drive(path) {
+            return path.to_owned();
         }
-        self.mismatch(name, "text", &node);
-        None
-    }
-
-    fn word(&mut self, name: &str, words: &'static [&'static str], node: Node) -> Option<Node> {
-        let node = self.text(name, node)?;
-        let word = node.as_text().unwrap_or_default();
-        if words.contains(&word) {
-            return Some(node);
+        match (path.strip_prefix('~'), self.home) {
+            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
+            (Some(rest), None) if rest.is_empty() || rest.starts_with('/') => path.to_owned(),
+            _ => clean(&self.base.join(path)).to_string_lossy().into_owned(),
         }
-        let message = format!("`{name}` cannot be `{word}`: it is one of {}", words.join(", "));
-        let near = nearest(word, words.iter().copied());
-        let complaint = self.findings.error(node.at, message);
-        if let Some(near) = near {
-            complaint.hint(format!("did you mean `{near}`?"));
-        }
-        None
-    }
-
-    fn boolean(&mut self, name: &str, mut node: Node) -> Option<Node> {
-        let value = match &node.value {
-            Value::Bool(value) => Some(*value),
-            Value::Text(text) => match text.to_ascii_lowercase().as_str() {
-                "true" | "y" | "yes" | "on" => Some(true),
-                "false" | "n" | "no" | "off" => Some(false),
-                _ => None,
-            },
-            _ => None,
-        };
-        let Some(value) = value else {
-            match node.as_text() {
-                Some(word) => {
-                    let message = format!("`{name}` cannot be the word `{word}`: it must be true or false");
-                    self.findings.error(node.at, message);
-                }
-                None => self.mismatch(name, "true or false", &node),
-            }
-            return None;
-        };
-        node.value = Value::Bool(value);
-        Some(node)
-    }
-
-    fn int(&mut self, name: &str, mut node: Node) -> Option<Node> {
-        let value = match &node.value {
-            Value::Int(value) => Some(*value),
-            Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(*value as i128),
-            Value::Text(text) => text.trim().parse::<i64>().ok().map(i128::from),
-            _ => None,
-        };
-        let Some(value) = value else {
-            self.not_a(name, "a whole number", &node);
-            return None;
-        };
-        node.value = Value::Int(value);
-        Some(node)
-    }
-
-    fn not_a(&mut self, name: &str, want: &str, node: &Node) {
-        match node.as_text() {
-            Some(text) => {
-                self.findings.error(node.at, format!("`{name}` must be {want}, and \"{text}\" is not one"));
-            }
-            None => self.mismatch(name, want, node),
-        }
-    }
-
-    fn number(&mut self, name: &str, mut node: Node) -> Option<Node> {
-        if let Value::Text(text) = &node.value {
-            match text.trim().parse::<f64>().ok().filter(|value| value.is_finite()) {
-                Some(value) => node.value = Value::Float(value),
-                None => {
-                    self.not_a(name, "a number", &node);
-                    return None;
-                }
-            }
-        }
-        match node.value {
-            Value::Int(value) => node.value = Value::Float(value as f64),
-            Value::Float(_) => {}
-            _ => {
-                self.mismatch(name, "a number", &node);
-                return None;
-            }
-        }
-        Some(node)
-    }
-
-    fn bytes(&mut self, name: &str, mut node: Node) -> Option<Node> {
-        let value = match &node.value {
-            Value::Int(value) => Some(*value),
-            Value::Float(value) if *value >= 0.0 && *value < 9e15 => Some(*value as i128),
-            Value::Text(text) => units::bytes(text),
-            _ => None,
-        };
-        let Some(value) = value else {
-            match node.as_text() {
-                Some(text) => {
-                    let message = format!("\"{text}\" is not a size");
-                    self.findings.error(node.at, message).hint("a number and a unit: 512k, 64m, 1.5g");
-                }
-                None => self.mismatch(name, "a size", &node),
-            }
-            return None;
-        };
-        node.value = Value::Int(value);
-        Some(node)
-    }
-
-    fn duration(&mut self, name: &str, mut node: Node) -> Option<Node> {
-        let Some(text) = node.as_text() else {
-            let message = format!("`{name}` must be a duration, not {}", node.kind());
-            let complaint = self.findings.error(node.at, message);
-            if let Some(text) = node.scalar_text().filter(|_| node.as_bool().is_none()) {
-                complaint.hint(format!("a duration needs a unit: `{text}s`"));
-            }
-            return None;
-        };
-        let Some(nanos) = units::duration(text) else {
-            let message = format!("\"{text}\" is not a duration");
-            self.findings.error(node.at, message).hint("numbers with units and no spaces: 500ms, 5s, 1m30s, 2h");
-            return None;
-        };
-        node.value = Value::Int(nanos);
-        Some(node)
     }
 
     fn items(&mut self, name: &str, want: &str, node: Node) -> Option<(At, Vec<Node>)> {
@@ -220,130 +165,6 @@ impl Normal<'_> {
         }
     }
 
-    fn texts(&mut self, name: &str, node: Node) -> Option<Node> {
-        let (at, items) = self.items(name, "a list of texts", node)?;
-        let item = format!("an item of {name}");
-        let items = items.into_iter().filter_map(|node| self.text(&item, node)).collect();
-        Some(Node::new(at, Value::Seq(items)))
-    }
-
-    fn text_or_texts(&mut self, name: &str, node: Node) -> Option<Node> {
-        if node.as_text().is_some() {
-            return Some(Node::new(node.at, Value::Seq(vec![node])));
-        }
-        self.texts(name, node)
-    }
-
-    /// Names with values. A name without a value in a list has none; nothing in a mapping is none as well.
-    fn dict(&mut self, name: &str, node: Node) -> Option<Node> {
-        let at = node.at;
-        let mut out = Map::new();
-        match node.value {
-            Value::Map(map) => {
-                for (key, entry) in map {
-                    let value = match entry.node.scalar_text() {
-                        Some(text) => Value::Text(text),
-                        None if entry.node.value == Value::Null => Value::Null,
-                        None => {
-                            let message = format!(
-                                "the value of `{key}` under `{name}` must be a scalar, not {}",
-                                entry.node.kind()
-                            );
-                            self.findings.error(entry.node.at, message);
-                            continue;
-                        }
-                    };
-                    self.dict_name(name, &key, entry.at);
-                    let node = Node { value, ..entry.node };
-                    out.insert(key, Entry { at: entry.at, node });
-                }
-            }
-            Value::Seq(items) => {
-                for item in items {
-                    let Some(item) = self.text(&format!("an item of {name}"), item) else { continue };
-                    let text = item.as_text().unwrap_or_default();
-                    let (key, value) = match text.split_once('=') {
-                        Some((key, value)) => (key, Value::Text(value.to_owned())),
-                        None => (text, Value::Null),
-                    };
-                    self.dict_name(name, key, item.at);
-                    out.insert(key.to_owned(), Entry { at: item.at, node: Node::new(item.at, value) });
-                }
-            }
-            _ => {
-                self.mismatch(name, "a mapping or a list", &node);
-                return None;
-            }
-        }
-        Some(Node::new(at, Value::Map(out)))
-    }
-
-    fn dict_name(&mut self, name: &str, key: &str, at: At) {
-        if name == "environment" && (key.is_empty() || key.trim() != key || key.contains('\0')) {
-            let message = format!("\"{key}\" is not a variable name");
-            self.findings.error(at, message).hint("names have no spaces round them");
-        }
-    }
-
-    fn command(&mut self, name: &str, node: Node) -> Option<Node> {
-        let at = node.at;
-        let items = match node.value {
-            Value::Null => return Some(node),
-            Value::Text(ref line) => {
-                let Some(split) = units::words(line) else {
-                    self.findings.error(at, format!("a quotation mark in `{name}` is never closed"));
-                    return None;
-                };
-                if let Some(cut) = split.cut {
-                    let message =
-                        format!("everything from the unquoted `{cut}` on is lost: `{name}` is not run by a shell");
-                    self.findings.refuse(at, message).hint("write it as a list: [\"sh\", \"-c\", \"...\"]");
-                }
-                split.words.into_iter().map(|word| Node::text(at, word)).collect()
-            }
-            Value::Seq(items) => {
-                let item = format!("an item of {name}");
-                items.into_iter().filter_map(|node| self.text(&item, node)).collect()
-            }
-            _ => {
-                self.mismatch(name, "text or a list of texts", &node);
-                return None;
-            }
-        };
-        Some(Node::new(at, Value::Seq(items)))
-    }
-
-    /// Networks of a service: a list of names, or names with settings.
-    fn attachments(&mut self, node: Node) -> Option<Node> {
-        let at = node.at;
-        let mut out = Map::new();
-        match node.value {
-            Value::Seq(items) => {
-                for item in items {
-                    let Some(item) = self.text("an item of networks", item) else { continue };
-                    let name = item.as_text().unwrap_or_default().to_owned();
-                    out.insert(name, Entry { at: item.at, node: Node::new(item.at, Value::Null) });
-                }
-            }
-            Value::Map(map) => {
-                for (name, entry) in map {
-                    let node = match entry.node.value {
-                        Value::Null => Some(entry.node),
-                        _ => self.normal(&name, Shape::Table(&ATTACHMENT), entry.node),
-                    };
-                    if let Some(node) = node {
-                        out.insert(name, Entry { at: entry.at, node });
-                    }
-                }
-            }
-            _ => {
-                self.mismatch("networks", "a list of names or a mapping", &node);
-                return None;
-            }
-        }
-        Some(Node::new(at, Value::Map(out)))
-    }
-
     /// A mapping with known keys.
     pub fn table(&mut self, name: &str, table: &'static Table, node: Node) -> Option<Node> {
         let at = node.at;
@@ -353,6 +174,7 @@ impl Normal<'_> {
         };
         let mut out = Map::with_capacity(map.len());
         for (key, entry) in map {
+            self.key = entry.at;
             let node = match table.key(&key) {
                 Some(known) => self.normal(known.name, known.shape, entry.node),
                 None if table.extensions && key.starts_with("x-") => Some(entry.node),
@@ -412,7 +234,10 @@ impl Normal<'_> {
                     self.findings.error(entry.at, message).hint("give it at least an `image`");
                     None
                 }
-                _ => self.normal(&key, Shape::Table(table), entry.node),
+                _ => {
+                    self.key = entry.at;
+                    self.normal(&key, Shape::Table(table), entry.node)
+                }
             };
             if let Some(node) = node {
                 out.insert(key, Entry { at: entry.at, node });
@@ -427,12 +252,10 @@ pub(super) fn good_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-/// A path relative to a base, cleaned by its text; an absolute one stays as it is.
-pub(super) fn resolve(base: &Path, path: &str) -> PathBuf {
-    if path.starts_with('/') {
-        return PathBuf::from(path);
-    }
-    clean(&base.join(path))
+/// Whether a path begins with a Windows drive.
+fn has_drive(path: &str) -> bool {
+    let mut chars = path.chars();
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic()) && chars.next() == Some(':')
 }
 
 /// A path without `.`, `..` and doubled separators, by its text alone.

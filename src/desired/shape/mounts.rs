@@ -1,6 +1,6 @@
 //! Mounts of a service: `SOURCE:TARGET[:OPTIONS]`, and the long form.
 
-use super::{Normal, clean, resolve};
+use super::{Normal, clean, has_drive};
 use crate::desired::node::{At, Entry, Node, Value};
 use crate::desired::table::MOUNT;
 use std::path::Path;
@@ -40,7 +40,7 @@ impl Normal<'_> {
             match map.get_mut("source") {
                 Some(Entry { node: source, .. }) => {
                     if let Value::Text(text) = &mut source.value {
-                        *text = resolve(self.base, text).to_string_lossy().into_owned();
+                        *text = self.path(text);
                     }
                 }
                 None => {
@@ -59,7 +59,7 @@ impl Normal<'_> {
     }
 
     fn short_mount(&mut self, text: &str, at: At) -> Option<Node> {
-        let parts: Vec<&str> = text.split(':').collect();
+        let parts = parts(text);
         if parts.iter().take(2).any(|part| part.is_empty()) {
             let which = if parts[0].is_empty() { "source before" } else { "target after" };
             let message = format!("the {which} the colon is empty in \"{text}\"");
@@ -76,12 +76,11 @@ impl Normal<'_> {
                 return None;
             }
         };
-        let bind = source.is_some_and(|source| source.starts_with(['/', '.', '~']));
+        let bind = source.is_some_and(|source| source.starts_with(['/', '.', '~']) || has_drive(source));
         let kind = if bind { "bind" } else { "volume" };
         let mut fields = vec![("type", Node::text(at, kind))];
         if let Some(source) = source {
-            let source =
-                if bind { resolve(self.base, source).to_string_lossy().into_owned() } else { source.to_owned() };
+            let source = if bind { self.path(source) } else { source.to_owned() };
             fields.push(("source", Node::text(at, source)));
         }
         fields.push(("target", Node::text(at, clean_target(target))));
@@ -107,11 +106,23 @@ impl Normal<'_> {
         if bind {
             settings.push(("create_host_path", truth()));
         }
-        if !settings.is_empty() || bind {
-            fields.push((kind, Node::map(at, settings)));
-        }
+        fields.push((kind, Node::map(at, settings)));
         Some(Node::map(at, fields))
     }
+}
+
+/// A short mount at its colons, those after a drive letter left alone.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut begin = 0;
+    for (at, _) in text.match_indices(':') {
+        if !(at == begin + 1 && has_drive(&text[begin..])) {
+            parts.push(&text[begin..at]);
+            begin = at + 1;
+        }
+    }
+    parts.push(&text[begin..]);
+    parts
 }
 
 /// A target without `.`, `..` and a separator at its end.

@@ -10,10 +10,13 @@
 
 mod parts;
 mod resources;
+mod runtime;
 mod service;
 mod top;
 
 pub(super) use parts::{ATTACHMENT, MOUNT, PORT};
+pub(super) use resources::DEVICE_REQUEST;
+pub(super) use runtime::{BUILD, DEPENDENCY, DEVICE, ENV_FILE, EXTENDS, EXTERNAL, GRANT, INCLUDE, MODEL_USE, ULIMIT};
 pub use service::SERVICE;
 pub use top::TOP;
 
@@ -82,12 +85,42 @@ pub enum Shape {
     Bytes,
     /// A duration.
     Duration,
+    /// True, false, or text.
+    BoolOrText,
+    /// Text or nothing.
+    TextOrNull,
+    /// When an image is pulled.
+    PullPolicy,
+    /// A number, or `all`.
+    Count,
+    /// Permission bits, in octal however written.
+    FileMode,
+    /// A path, relative to the file's directory.
+    Path,
+    /// A path, or a list of them.
+    Paths,
+    /// A build context: a path or a remote place.
+    Context,
+    /// Further build contexts by name.
+    Contexts,
+    /// Keys for a build: a list, or a mapping.
+    Ssh,
+    /// A list of texts and numbers.
+    Strings,
     /// A list of texts.
     Texts,
     /// A text, or a list of them.
     TextOrTexts,
     /// Names with values: a mapping, or a list of `NAME=value`.
     Dict,
+    /// The same, where nothing stands for an empty value.
+    Labels,
+    /// The same, where a name without a value takes one from outside or vanishes.
+    Args,
+    /// Names with texts or numbers.
+    Options,
+    /// Host names with addresses.
+    ExtraHosts,
     /// A command: words, or a line to split into words.
     Command,
     /// Published ports.
@@ -96,6 +129,30 @@ pub enum Shape {
     Mounts,
     /// Networks that a service is in.
     Attachments,
+    /// Services that this one waits for.
+    DependsOn,
+    /// Files with variables.
+    EnvFiles,
+    /// The service that this one is made from.
+    Extends,
+    /// Files that this one includes.
+    Includes,
+    /// Whether something is made by others.
+    External,
+    /// Configs (false) or secrets (true) of a service.
+    Grants(bool),
+    /// Device files.
+    Devices,
+    /// GPUs.
+    Gpus,
+    /// How an image is built.
+    Build,
+    /// What a healthcheck runs.
+    Test,
+    /// Limits by name.
+    Ulimits,
+    /// Models of a service.
+    Models,
     /// A mapping with known keys.
     Table(&'static Table),
     /// The same; nothing stands for an empty one.

@@ -1,10 +1,7 @@
 //! The mappings inside a service.
 
-use super::resources::RESOURCES;
+use super::resources::{PLACEMENT, RESOURCES, RESTART_POLICY, UPDATE_CONFIG};
 use super::{Class, Key, Shape, Table, honoured, meaningless, refused};
-
-/// Whose output is shown.
-pub(super) const ATTACH: Shape = Shape::Bool;
 
 /// What is ours beyond Compose, on a service.
 pub(super) static STEAD: Table =
@@ -14,15 +11,20 @@ pub(super) static STEAD: Table =
 pub(super) static DEPLOY: Table = Table { what: "deploy", keys: DEPLOY_KEYS, extensions: true };
 
 static DEPLOY_KEYS: &[Key] = &[
-    refused("endpoint_mode", Shape::Any, "a node publishes ports one way", "leave the key out"),
-    meaningless("labels", Shape::Dict, "they describe the service to a cluster, not the container"),
+    refused("endpoint_mode", Shape::Text, "a node publishes ports one way", "leave the key out"),
+    meaningless("labels", Shape::Labels, "they describe the service to a cluster, not the container"),
     honoured("mode", Shape::Text, Class::Nothing),
-    refused("placement", Shape::Any, "there is one node", "leave the key out"),
+    refused("placement", Shape::Table(&PLACEMENT), "there is one node", "leave the key out"),
     honoured("replicas", Shape::Int, Class::Nothing),
     honoured("resources", Shape::Table(&RESOURCES), Class::InPlace),
-    refused("restart_policy", Shape::Any, "this version does not honour it yet", "use `restart`"),
-    refused("rollback_config", Shape::Any, "the way back is the file as it was before", "leave the key out"),
-    refused("update_config", Shape::Any, "this version does not honour it yet", "leave the key out"),
+    refused("restart_policy", Shape::Table(&RESTART_POLICY), "this version does not honour it yet", "use `restart`"),
+    refused(
+        "rollback_config",
+        Shape::Table(&UPDATE_CONFIG),
+        "the way back is the file as it was before",
+        "leave the key out",
+    ),
+    refused("update_config", Shape::Table(&UPDATE_CONFIG), "this version does not honour it yet", "leave the key out"),
 ];
 
 /// A long-form port.
@@ -72,7 +74,7 @@ static MOUNT_BIND: Table = Table {
 static MOUNT_VOLUME: Table = Table {
     what: "volume",
     keys: &[
-        meaningless("labels", Shape::Dict, "a volume is a directory"),
+        meaningless("labels", Shape::Labels, "a volume is a directory"),
         refused("nocopy", Shape::Bool, "this version does not honour it yet", "leave the key out"),
         refused("subpath", Shape::Text, "this version does not honour it yet", "mount the whole volume"),
     ],
@@ -94,7 +96,7 @@ pub(in super::super) static ATTACHMENT: Table =
 
 static ATTACHMENT_KEYS: &[Key] = &[
     honoured("aliases", Shape::Texts, Class::InPlace),
-    refused("driver_opts", Shape::Any, "there is one kind of network, a bridge", "leave the key out"),
+    refused("driver_opts", Shape::Options, "there is one kind of network, a bridge", "leave the key out"),
     honoured("gw_priority", Shape::Number, Class::Recreate),
     refused("interface_name", Shape::Text, "this version does not honour it yet", "leave the key out"),
     honoured("ipv4_address", Shape::Text, Class::Recreate),

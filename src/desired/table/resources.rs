@@ -1,6 +1,6 @@
-//! `deploy.resources`.
+//! What `deploy` says of resources and of how instances are placed, updated and restarted.
 
-use super::{Class, Shape, Table, honoured, refused};
+use super::{Class, Key, Shape, Table, honoured, refused};
 
 /// `deploy.resources`.
 pub(super) static RESOURCES: Table = Table {
@@ -9,7 +9,7 @@ pub(super) static RESOURCES: Table = Table {
         honoured("limits", Shape::Table(&LIMITS), Class::InPlace),
         refused(
             "reservations",
-            Shape::Any,
+            Shape::Table(&RESERVATIONS),
             "this version does not honour it yet",
             "leave the key out, or use `deploy.resources.limits`",
         ),
@@ -26,3 +26,80 @@ static LIMITS: Table = Table {
     ],
     extensions: true,
 };
+
+/// Why keys inside a refused one have no class of their own.
+const PART: Class = Class::Nothing;
+
+static RESERVATIONS: Table = Table {
+    what: "deploy.resources.reservations",
+    keys: &[
+        honoured("cpus", Shape::Number, PART),
+        honoured("devices", Shape::Tables(&DEVICE_REQUEST), PART),
+        honoured("generic_resources", Shape::Tables(&GENERIC), PART),
+        honoured("memory", Shape::Bytes, PART),
+    ],
+    extensions: true,
+};
+
+/// A request for devices by what they can do: of `reservations` and of `gpus`.
+pub(in super::super) static DEVICE_REQUEST: Table = Table {
+    what: "device request",
+    keys: &[
+        honoured("capabilities", Shape::Texts, PART),
+        honoured("count", Shape::Count, PART),
+        honoured("device_ids", Shape::Texts, PART),
+        honoured("driver", Shape::Text, PART),
+        honoured("options", Shape::Labels, PART),
+    ],
+    extensions: true,
+};
+
+static GENERIC: Table = Table {
+    what: "generic resource",
+    keys: &[honoured("discrete_resource_spec", Shape::Table(&DISCRETE), PART)],
+    extensions: true,
+};
+
+static DISCRETE: Table = Table {
+    what: "discrete_resource_spec",
+    keys: &[honoured("kind", Shape::Text, PART), honoured("value", Shape::Int, PART)],
+    extensions: true,
+};
+
+/// `deploy.placement`.
+pub(super) static PLACEMENT: Table = Table {
+    what: "deploy.placement",
+    keys: &[
+        honoured("constraints", Shape::Texts, PART),
+        honoured("max_replicas_per_node", Shape::Int, PART),
+        honoured("preferences", Shape::Tables(&PREFERENCE), PART),
+    ],
+    extensions: true,
+};
+
+static PREFERENCE: Table =
+    Table { what: "placement preference", keys: &[honoured("spread", Shape::Text, PART)], extensions: true };
+
+/// `deploy.restart_policy`.
+pub(super) static RESTART_POLICY: Table = Table {
+    what: "deploy.restart_policy",
+    keys: &[
+        honoured("condition", Shape::Text, PART),
+        honoured("delay", Shape::Duration, PART),
+        honoured("max_attempts", Shape::Int, PART),
+        honoured("window", Shape::Duration, PART),
+    ],
+    extensions: true,
+};
+
+/// `deploy.update_config` and `deploy.rollback_config`.
+pub(super) static UPDATE_CONFIG: Table = Table { what: "update_config", keys: UPDATE_KEYS, extensions: true };
+
+static UPDATE_KEYS: &[Key] = &[
+    honoured("delay", Shape::Duration, PART),
+    honoured("failure_action", Shape::Text, PART),
+    honoured("max_failure_ratio", Shape::Number, PART),
+    honoured("monitor", Shape::Duration, PART),
+    honoured("order", Shape::Word(&["start-first", "stop-first"]), PART),
+    honoured("parallelism", Shape::Int, PART),
+];

@@ -1,5 +1,6 @@
 //! The top level, networks and volumes.
 
+use super::runtime::MODEL;
 use super::service::SERVICE;
 use super::{Class, Key, Shape, Table, honoured, meaningless, refused};
 
@@ -7,12 +8,27 @@ use super::{Class, Key, Shape, Table, honoured, meaningless, refused};
 pub static TOP: Table = Table {
     what: "top-level",
     keys: &[
-        refused("configs", Shape::Any, "this version does not honour it yet", "bind-mount the file under `volumes`"),
-        refused("include", Shape::Any, "this version does not honour it yet", "put both into one file"),
-        refused("models", Shape::Any, "a node runs containers, not models", "run the model's server as a service"),
+        refused(
+            "configs",
+            Shape::Names(&CONFIG, false),
+            "this version does not honour it yet",
+            "bind-mount the file under `volumes`",
+        ),
+        honoured("include", Shape::Includes, Class::Nothing),
+        refused(
+            "models",
+            Shape::Names(&MODEL, false),
+            "a node runs containers, not models",
+            "run the model's server as a service",
+        ),
         honoured("name", Shape::Text, Class::Recreate),
         honoured("networks", Shape::Names(&NETWORK, true), Class::Recreate),
-        refused("secrets", Shape::Any, "this version does not honour it yet", "bind-mount the file under `volumes`"),
+        refused(
+            "secrets",
+            Shape::Names(&SECRET, false),
+            "this version does not honour it yet",
+            "bind-mount the file under `volumes`",
+        ),
         honoured("services", Shape::Names(&SERVICE, false), Class::Recreate),
         meaningless("version", Shape::Text, "there is one version of the Compose Specification"),
         honoured("volumes", Shape::Names(&VOLUME, true), Class::Recreate),
@@ -25,18 +41,18 @@ pub static TOP: Table = Table {
 static STEAD: Table = Table { what: "top-level x-stead", keys: &[], extensions: false };
 
 /// A network.
-pub(in super::super) static NETWORK: Table = Table { what: "network", keys: NETWORK_KEYS, extensions: true };
+static NETWORK: Table = Table { what: "network", keys: NETWORK_KEYS, extensions: true };
 
 static NETWORK_KEYS: &[Key] = &[
     meaningless("attachable", Shape::Bool, "only services of this app join its networks"),
     honoured("driver", Shape::Text, Class::Recreate),
-    refused("driver_opts", Shape::Any, "there is one kind of network, a bridge", "leave the key out"),
+    refused("driver_opts", Shape::Options, "there is one kind of network, a bridge", "leave the key out"),
     honoured("enable_ipv4", Shape::Bool, Class::Recreate),
     honoured("enable_ipv6", Shape::Bool, Class::Recreate),
-    refused("external", Shape::Any, "a network belongs to one app on a node", "declare it without `external`"),
+    refused("external", Shape::External, "a network belongs to one app on a node", "declare it without `external`"),
     honoured("internal", Shape::Bool, Class::Recreate),
     honoured("ipam", Shape::Table(&IPAM), Class::Recreate),
-    meaningless("labels", Shape::Dict, "a network has no labels on a node"),
+    meaningless("labels", Shape::Labels, "a network has no labels on a node"),
     meaningless("name", Shape::Text, "the bridge's name is derived from the app's and the network's"),
 ];
 
@@ -45,7 +61,7 @@ static IPAM: Table = Table {
     keys: &[
         honoured("config", Shape::Tables(&IPAM_CONFIG), Class::Recreate),
         honoured("driver", Shape::Text, Class::Recreate),
-        refused("options", Shape::Any, "there is one way to give addresses", "leave the key out"),
+        refused("options", Shape::Options, "there is one way to give addresses", "leave the key out"),
     ],
     extensions: true,
 };
@@ -53,7 +69,7 @@ static IPAM: Table = Table {
 static IPAM_CONFIG: Table = Table {
     what: "ipam.config",
     keys: &[
-        refused("aux_addresses", Shape::Any, "this version does not honour it yet", "leave the key out"),
+        refused("aux_addresses", Shape::Options, "this version does not honour it yet", "leave the key out"),
         honoured("gateway", Shape::Text, Class::Recreate),
         refused("ip_range", Shape::Text, "addresses are given from the whole subnet", "use a smaller `subnet`"),
         honoured("subnet", Shape::Text, Class::Recreate),
@@ -66,8 +82,37 @@ pub(in super::super) static VOLUME: Table = Table { what: "volume", keys: VOLUME
 
 static VOLUME_KEYS: &[Key] = &[
     honoured("driver", Shape::Text, Class::Recreate),
-    refused("driver_opts", Shape::Any, "a volume is a directory on the node", "bind-mount what the options name"),
-    refused("external", Shape::Any, "a volume belongs to one app on a node", "bind-mount its directory"),
-    meaningless("labels", Shape::Dict, "a volume is a directory"),
+    refused("driver_opts", Shape::Options, "a volume is a directory on the node", "bind-mount what the options name"),
+    refused("external", Shape::External, "a volume belongs to one app on a node", "bind-mount its directory"),
+    meaningless("labels", Shape::Labels, "a volume is a directory"),
     meaningless("name", Shape::Text, "the directory's name is derived from the app's and the volume's"),
 ];
+
+/// A config.
+static CONFIG: Table = Table { what: "config", keys: CONFIG_KEYS, extensions: true };
+
+static CONFIG_KEYS: &[Key] = &[
+    honoured("content", Shape::Text, Class::Recreate),
+    honoured("environment", Shape::Text, Class::Recreate),
+    refused("external", Shape::External, OWN, "give its content by `file`, `content` or `environment`"),
+    honoured("file", Shape::Path, Class::Recreate),
+    meaningless("labels", Shape::Labels, "a config is a file"),
+    meaningless("name", Shape::Text, "a config belongs to its app"),
+    refused("template_driver", Shape::Text, "there are no templates on a node", "write the content out"),
+];
+
+/// A secret.
+static SECRET: Table = Table { what: "secret", keys: SECRET_KEYS, extensions: true };
+
+static SECRET_KEYS: &[Key] = &[
+    refused("driver", Shape::Text, "there is no store of secrets on a node", "use `file` or `environment`"),
+    refused("driver_opts", Shape::Options, "there is no store of secrets on a node", "use `file` or `environment`"),
+    honoured("environment", Shape::Text, Class::Recreate),
+    refused("external", Shape::External, OWN, "give it by `file` or `environment`"),
+    honoured("file", Shape::Path, Class::Recreate),
+    meaningless("labels", Shape::Labels, "a secret is a file"),
+    meaningless("name", Shape::Text, "a secret belongs to its app"),
+    refused("template_driver", Shape::Text, "there are no templates on a node", "write the content out"),
+];
+
+const OWN: &str = "a node has no store of its own for it";
