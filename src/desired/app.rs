@@ -107,3 +107,17 @@ fn beside(file: &Path) -> Option<PathBuf> {
         .map(|ending| file.with_file_name(format!("{stem}.override.{ending}")))
         .find(|path| path.symlink_metadata().is_ok())
 }
+
+/// Reads a file of `NAME=value` lines: the agent's own values for substitution. The error is a finding with its place.
+pub fn env_file(path: &Path) -> Result<std::collections::BTreeMap<String, String>, Finding> {
+    let text = super::read::text(path).map_err(|fault| about_file(path, fault.to_string()))?;
+    let (pairs, faults) = super::dotenv::parse(&text, &|_: &str| None);
+    match faults.into_iter().next() {
+        Some(fault) => {
+            let mut finding = about_file(path, fault.message);
+            finding.place.line = fault.line;
+            Err(finding)
+        }
+        None => Ok(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()),
+    }
+}

@@ -31,8 +31,8 @@ mod units;
 mod verify;
 mod yaml;
 
-pub use app::{Checked, check, config, request_for};
+pub use app::{Checked, check, config, env_file, request_for};
 pub use directory::{Directory, MARKER, Options, content_digest, recorded};
 pub use finding::render;
 pub use load::Request;
-pub use lower::{Claim, Claimed, Content};
+pub use lower::{Claim, Claimed, Content, normalise_reference};

@@ -18,6 +18,7 @@ mod fault;
 pub mod files;
 pub mod image;
 pub mod net;
+pub mod node;
 mod source;
 mod thread;
 
@@ -96,4 +97,12 @@ fn sight<T>(looked: Result<T, Fault>) -> Sight<T> {
         Ok(seen) => Sight::Seen(seen),
         Err(fault) => Sight::unseen(chain(&fault)),
     }
+}
+
+/// Writes a file by rename, so that a reader sees the old content or the new one. Without fsync: for what lives as long
+/// as this boot.
+pub fn write_atomic(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    std::fs::write(&temporary, bytes)?;
+    std::fs::rename(&temporary, path)
 }

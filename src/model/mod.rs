@@ -14,6 +14,7 @@ mod seen;
 mod sight;
 mod sighting;
 mod spec;
+mod status;
 mod step;
 mod time;
 
@@ -25,5 +26,6 @@ pub use seen::*;
 pub use sight::*;
 pub use sighting::*;
 pub use spec::*;
+pub use status::*;
 pub use step::*;
 pub use time::*;

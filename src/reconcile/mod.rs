@@ -10,6 +10,7 @@ mod progress;
 mod queue;
 mod run;
 mod state;
+pub mod status;
 
 pub use hold::{jittered, series};
 pub use run::{run, run_with};

@@ -62,6 +62,7 @@ fn layer() -> Vec<u8> {
     }
     put(&mut layer, "etc/passwd", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644);
     put(&mut layer, "etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644);
+    put(&mut layer, "etc/nsswitch.conf", b"hosts: files\n", 0o644);
     put(&mut layer, "www/index.html", b"hello\n", 0o644);
     layer.into_inner().expect("a layer")
 }

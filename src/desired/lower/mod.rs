@@ -10,6 +10,7 @@
 
 mod archive;
 mod image;
+pub use image::normalise as normalise_reference;
 mod limits;
 mod mounts;
 mod networks;

@@ -13,6 +13,7 @@
 
 mod conntrack;
 mod events;
+mod firewall;
 mod inside;
 mod links;
 mod listing;
@@ -26,6 +27,7 @@ mod sysctl;
 mod wakes;
 mod wire;
 
+pub use firewall::forward_drops;
 pub use owners::{Owner, Owners};
 
 use super::fault::Fault;

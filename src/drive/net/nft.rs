@@ -90,7 +90,7 @@ impl Nft {
         thread::run("look for the nft table", move || state(&name)).await
     }
 
-    async fn run(&self, arguments: &[&str], script: &str) -> Result<Vec<u8>, Fault> {
+    pub(super) async fn run(&self, arguments: &[&str], script: &str) -> Result<Vec<u8>, Fault> {
         let child = start(arguments)?;
         let Output { status, stdout, stderr } = self.feed(child, script).await?;
         if status.success() {

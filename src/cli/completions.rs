@@ -1,0 +1,20 @@
+//! `stead completions`: a script for a shell.
+
+use super::Cli;
+use super::say::Failure;
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+use std::process::ExitCode;
+
+/// The flags of `completions`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Runs it.
+pub fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    clap_complete::generate(flags.shell, &mut Cli::command(), "stead", &mut std::io::stdout());
+    Ok(ExitCode::SUCCESS)
+}
