@@ -37,7 +37,10 @@ pub fn run(paths: &Paths, flags: &Flags) -> Result<ExitCode, Failure> {
         log.tail(flags.lines).map_err(|error| fail(format!("cannot read {}", log.path.display()), &error))?;
         log.print(name, prefix);
     }
-    while flags.follow {
+    if !flags.follow {
+        return Ok(ExitCode::SUCCESS);
+    }
+    loop {
         for (name, path) in find(paths, &flags.target).into_iter().map(|(name, log)| (name, log.path)) {
             let log = logs.entry(name.clone()).or_insert(Log { path, at: 0, lines: VecDeque::new(), rest: Vec::new() });
             // a log that is away for a moment comes back; whoever follows goes on waiting
@@ -47,7 +50,6 @@ pub fn run(paths: &Paths, flags: &Flags) -> Result<ExitCode, Failure> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 struct Log {
@@ -61,18 +63,16 @@ struct Log {
 fn find(paths: &Paths, target: &str) -> BTreeMap<String, Log> {
     let mut parts = target.split('/');
     let (app, service, replica) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
-    let stem_fits = |stem: &str| {
-        let Some((of, number)) = stem.rsplit_once('-') else {
-            return false;
-        };
+    let fits = |of: &str, number: &str| {
         service.is_none_or(|service| service == of) && replica.is_none_or(|replica| replica == number)
     };
     let entries = std::fs::read_dir(paths.logs.join(app)).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "log"));
     let named = files.filter_map(|path| {
         let stem = path.file_stem()?.to_str()?.to_owned();
+        let (of, number) = stem.rsplit_once('-')?;
         let log = Log { path, at: 0, lines: VecDeque::new(), rest: Vec::new() };
-        stem_fits(&stem).then(|| (format!("{app}/{}", stem.replacen('-', "-", 1)), log))
+        fits(of, number).then(|| (format!("{app}/{of}/{number}"), log))
     });
     named.collect()
 }

@@ -109,14 +109,14 @@ fn beside(file: &Path) -> Option<PathBuf> {
 }
 
 /// Reads a file of `NAME=value` lines: the agent's own values for substitution. The error is a finding with its place.
-pub fn env_file(path: &Path) -> Result<std::collections::BTreeMap<String, String>, Finding> {
-    let text = super::read::text(path).map_err(|fault| about_file(path, fault.to_string()))?;
+pub fn env_file(path: &Path) -> Result<std::collections::BTreeMap<String, String>, Box<Finding>> {
+    let text = super::read::text(path).map_err(|fault| Box::new(about_file(path, fault.to_string())))?;
     let (pairs, faults) = super::dotenv::parse(&text, &|_: &str| None);
     match faults.into_iter().next() {
         Some(fault) => {
             let mut finding = about_file(path, fault.message);
             finding.place.line = fault.line;
-            Err(finding)
+            Err(Box::new(finding))
         }
         None => Ok(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()),
     }

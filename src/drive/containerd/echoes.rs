@@ -13,10 +13,13 @@ const KEPT: Duration = Duration::from_secs(5);
 /// Steps in flight are far fewer; beyond it, expired ones are swept out.
 const SWEEP_ABOVE: usize = 256;
 
+/// Until when an event is taken for ours, by its topic and subject, once for each announcement.
+type Expected = HashMap<(&'static str, String), Vec<Instant>>;
+
 /// The events that are expected.
 #[derive(Debug, Default, Clone)]
 pub struct Echoes {
-    expected: Arc<Mutex<HashMap<(&'static str, String), Vec<Instant>>>>,
+    expected: Arc<Mutex<Expected>>,
 }
 
 /// An announced event.
@@ -29,7 +32,6 @@ pub struct Echo {
 
 impl Echoes {
     /// Announces an event on a thing.
-    #[expect(clippy::disallowed_methods, reason = "tokio's clock, which the simulator can pause")]
     pub fn expect(&self, topic: &'static str, id: &str) -> Echo {
         let now = Instant::now();
         let mut expected = self.lock();
@@ -41,7 +43,6 @@ impl Echoes {
     }
 
     /// Whether an event is one that was announced; it is used up.
-    #[expect(clippy::disallowed_methods, reason = "tokio's clock, which the simulator can pause")]
     pub fn is_ours(&self, topic: &str, id: &str) -> bool {
         let now = Instant::now();
         let mut expected = self.lock();
