@@ -1,7 +1,7 @@
 //! The normalised model as JSON, in the form in which the reference prints it.
 
-use super::node::{Map, Node, Value};
-use super::table::{DEPENDENCY, DEVICE_REQUEST, ENV_FILE, GRANT, MODEL_USE, MOUNT, PORT, Shape, TOP, Table, ULIMIT};
+use super::node::{Node, Value};
+use super::table::{Shape, TOP, Table};
 use super::units::duration_text;
 use serde_json::{Map as JsonMap, Value as Json, json};
 
@@ -39,35 +39,30 @@ pub fn dump(tree: &Node, name: &str) -> Json {
 /// A value in its shape; nothing when it is the zero value that is left out.
 fn value(key: &str, shape: Shape, node: &Node) -> Option<Json> {
     let zero = ZERO_COUNTS.contains(&key);
-    let json = match shape {
-        Shape::Table(inner) | Shape::TableOrNull(inner) => return Some(with_parts(key, table(inner, node, false))),
-        Shape::Build => table(&super::table::BUILD, node, false),
-        Shape::Tables(inner) => list(node, |node| with_parts(key, table(inner, node, false)))?,
-        Shape::Gpus => list(node, |node| table(&DEVICE_REQUEST, node, false))?,
-        Shape::Mounts => list(node, |node| table(&MOUNT, node, false))?,
-        Shape::Ports => list(node, |node| table(&PORT, node, false))?,
-        Shape::Grants(_) => list(node, |node| table(&GRANT, node, false))?,
-        Shape::Devices => list(node, |node| table(&super::table::DEVICE, node, false))?,
-        Shape::EnvFiles => list(node, |node| table(&ENV_FILE, node, false))?,
-        Shape::Names(inner, _) => names(node, |node| table(inner, node, false))?,
-        Shape::Attachments => names(node, |node| or_null(&super::table::ATTACHMENT, node))?,
-        Shape::Models => names(node, |node| or_null(&MODEL_USE, node))?,
-        Shape::DependsOn => names(node, |node| table(&DEPENDENCY, node, false))?,
-        Shape::Ulimits => names(node, |node| match node.as_map() {
-            Some(_) => table(&ULIMIT, node, false),
-            None => plain(node),
-        })?,
-        Shape::ExtraHosts => return hosts(node),
-        Shape::Bytes => node.as_int().filter(|bytes| *bytes != 0).map(|bytes| json!(bytes.to_string()))?,
-        Shape::Duration => json!(duration_text(node.as_int()?)),
-        Shape::FileMode => json!(format!("{:04o}", node.as_int()?)),
-        Shape::Command => match &node.value {
+    let json = match (shape, shape.keys(), &node.value) {
+        (Shape::Table(_) | Shape::TableOrNull(_), Some(inner), _) => {
+            return Some(with_parts(key, table(inner, node, false)));
+        }
+        (Shape::External, ..) => plain(node),
+        (Shape::Build, Some(inner), _) => return Some(table(inner, node, false)),
+        (_, Some(inner), Value::Seq(items)) => {
+            items.iter().map(|node| with_parts(key, table(inner, node, false))).collect()
+        }
+        (_, Some(inner), Value::Map(map)) => {
+            let one = |node: &Node| if node.as_map().is_some() { table(inner, node, false) } else { plain(node) };
+            Json::Object(map.iter().map(|(name, entry)| (name.clone(), one(&entry.node))).collect())
+        }
+        (Shape::ExtraHosts, ..) => return hosts(node),
+        (Shape::Bytes, ..) => node.as_int().filter(|bytes| *bytes != 0).map(|bytes| json!(bytes.to_string()))?,
+        (Shape::Duration, ..) => json!(duration_text(node.as_int()?)),
+        (Shape::FileMode, ..) => json!(format!("{:04o}", node.as_int()?)),
+        (Shape::Command, ..) => match &node.value {
             Value::Seq(items) => Json::Array(items.iter().map(plain).collect()),
             _ => Json::Null,
         },
         _ => plain(node),
     };
-    let counts = zero || matches!(shape, Shape::Build | Shape::Command | Shape::Duration);
+    let counts = zero || matches!(shape, Shape::Command | Shape::Duration);
     (counts || !is_zero(&json)).then_some(json)
 }
 
@@ -134,19 +129,6 @@ fn with_parts(key: &str, mut json: Json) -> Json {
         }
     }
     json
-}
-
-fn or_null(inner: &'static Table, node: &Node) -> Json {
-    if node.as_map().is_some() { table(inner, node, false) } else { Json::Null }
-}
-
-fn list(node: &Node, item: impl Fn(&Node) -> Json) -> Option<Json> {
-    Some(Json::Array(node.as_seq()?.iter().map(item).collect()))
-}
-
-fn names(node: &Node, one: impl Fn(&Node) -> Json) -> Option<Json> {
-    let map: &Map = node.as_map()?;
-    Some(Json::Object(map.iter().map(|(name, entry)| (name.clone(), one(&entry.node))).collect()))
 }
 
 /// Hosts as a sorted list.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// How long a chain of `extends` may be.
 const CHAIN_MAX: usize = 32;
 /// How many values services may take over from others in one file: far above what people write.
-const COPIES_MAX: usize = 1_000_000;
+const COPIES_MAX: usize = 400_000;
 
 /// A service of this file, or of another one.
 type Name = (Option<PathBuf>, String);
@@ -76,7 +76,11 @@ impl<'l, 'r> Extend<'l, 'r> {
         // What is missing has been told; the rest of the service is looked at all the same.
         let whole = match base {
             Some(base) => merge_service(base, node),
-            None => node,
+            None => {
+                // The key that stays tells that the service is not whole.
+                node.as_map_mut()?.insert("extends".to_owned(), extends);
+                node
+            }
         };
         self.done.insert(name.clone(), Some(whole.clone()));
         Some(whole)

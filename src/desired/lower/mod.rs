@@ -17,7 +17,7 @@ mod networks;
 mod service;
 
 use super::finding::Findings;
-use super::node::{At, Entry, Node};
+use super::node::{At, Entry, Node, Value};
 use super::table::{Shape, Stand, TOP, Table};
 use crate::model::{NetworkName, NetworkSpec, Place, Protocol, Service, ServiceName, VolumeName};
 use ipnet::Ipv4Net;
@@ -228,23 +228,13 @@ impl Lower<'_> {
 
 /// Refuses, by the table, what is in a tree and not honoured; says what has no meaning.
 fn refuse(shape: Shape, node: &Node, findings: &mut Findings) {
-    match shape {
-        Shape::Table(table) | Shape::TableOrNull(table) => refuse_keys(table, node, findings),
-        Shape::Tables(table) => {
-            node.as_seq().into_iter().flatten().for_each(|node| refuse_keys(table, node, findings));
+    let Some(table) = shape.keys() else { return };
+    match (shape, &node.value) {
+        (Shape::Table(_) | Shape::TableOrNull(_) | Shape::Build | Shape::Extends, _) => {
+            refuse_keys(table, node, findings)
         }
-        Shape::Names(table, _) => {
-            node.as_map().into_iter().flatten().for_each(|(_, entry)| refuse_keys(table, &entry.node, findings));
-        }
-        Shape::Attachments => node.as_map().into_iter().flatten().for_each(|(_, entry)| {
-            refuse_keys(&super::table::ATTACHMENT, &entry.node, findings);
-        }),
-        Shape::Mounts => {
-            node.as_seq().into_iter().flatten().for_each(|node| refuse_keys(&super::table::MOUNT, node, findings));
-        }
-        Shape::Ports => {
-            node.as_seq().into_iter().flatten().for_each(|node| refuse_keys(&super::table::PORT, node, findings));
-        }
+        (_, Value::Seq(items)) => items.iter().for_each(|node| refuse_keys(table, node, findings)),
+        (_, Value::Map(map)) => map.values().for_each(|entry| refuse_keys(table, &entry.node, findings)),
         _ => {}
     }
 }

@@ -103,6 +103,10 @@ impl Lower<'_> {
     fn image(&mut self, name: &str, entry: &Entry) -> Option<ImageWant> {
         let node = &entry.node;
         let Some(image) = node.get("image") else {
+            // What it extends could not be had, which has been told: its image may be there.
+            if node.get("extends").is_some() {
+                return None;
+            }
             let (at, message, hint) = match entry.node.as_map().and_then(|map| map.get("build")) {
                 Some(build) => (
                     build.at,

@@ -8,12 +8,14 @@
 //!
 //! Tests: `tests/compose_table.rs` compares it with the schema.
 
+mod docs;
 mod parts;
 mod resources;
 mod runtime;
 mod service;
 mod top;
 
+pub use docs::markdown;
 pub(super) use parts::{ATTACHMENT, MOUNT, PORT};
 pub(super) use resources::DEVICE_REQUEST;
 pub(super) use runtime::{BUILD, DEPENDENCY, DEVICE, ENV_FILE, EXTENDS, EXTERNAL, GRANT, INCLUDE, MODEL_USE, ULIMIT};
@@ -161,6 +163,30 @@ pub enum Shape {
     Tables(&'static Table),
     /// A mapping of free names to mappings with known keys; whether a name alone is enough.
     Names(&'static Table, bool),
+}
+
+impl Shape {
+    /// The keys of the mappings that a value of this shape is, or holds one level below, in its normal form.
+    pub fn keys(self) -> Option<&'static Table> {
+        Some(match self {
+            Self::Table(table) | Self::TableOrNull(table) | Self::Tables(table) | Self::Names(table, _) => table,
+            Self::Ports => &parts::PORT,
+            Self::Mounts => &parts::MOUNT,
+            Self::Attachments => &parts::ATTACHMENT,
+            Self::DependsOn => &runtime::DEPENDENCY,
+            Self::EnvFiles => &runtime::ENV_FILE,
+            Self::Extends => &runtime::EXTENDS,
+            Self::Includes => &runtime::INCLUDE,
+            Self::External => &runtime::EXTERNAL,
+            Self::Grants(_) => &runtime::GRANT,
+            Self::Devices => &runtime::DEVICE,
+            Self::Gpus => &resources::DEVICE_REQUEST,
+            Self::Build => &runtime::BUILD,
+            Self::Ulimits => &runtime::ULIMIT,
+            Self::Models => &runtime::MODEL_USE,
+            _ => return None,
+        })
+    }
 }
 
 impl Table {

@@ -78,7 +78,7 @@ static IPAM_CONFIG: Table = Table {
 };
 
 /// A volume.
-pub(in super::super) static VOLUME: Table = Table { what: "volume", keys: VOLUME_KEYS, extensions: true };
+pub(super) static VOLUME: Table = Table { what: "volume", keys: VOLUME_KEYS, extensions: true };
 
 static VOLUME_KEYS: &[Key] = &[
     honoured("driver", Shape::Text, Class::Recreate),
