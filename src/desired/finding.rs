@@ -2,6 +2,7 @@
 
 use super::node::At;
 use crate::model::{Finding, Note, Place, Severity};
+use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,19 @@ pub struct Source {
     pub text: Arc<str>,
     /// The place that pulled it in, and how ("included from here").
     pub via: Option<(At, &'static str)>,
+    /// Where each line begins, once somebody has asked.
+    starts: OnceCell<Vec<usize>>,
+}
+
+impl Source {
+    /// A line, counted from 1, without its end.
+    pub fn line(&self, number: u32) -> Option<&str> {
+        let breaks = || self.text.match_indices('\n').map(|(at, _)| at + 1);
+        let starts = self.starts.get_or_init(|| std::iter::once(0).chain(breaks()).collect());
+        let index = (number as usize).checked_sub(1)?;
+        let end = starts.get(index + 1).copied().unwrap_or(self.text.len());
+        Some(self.text.get(*starts.get(index)?..end)?.trim_end_matches(['\n', '\r']))
+    }
 }
 
 /// The files that an app is made of.
@@ -31,7 +45,7 @@ pub struct Files {
 impl Files {
     /// Adds a file; its number is what [`At::file`] holds.
     pub fn add(&mut self, path: &Path, text: Arc<str>, via: Option<(At, &'static str)>) -> u32 {
-        self.list.push(Source { path: path.to_owned(), text, via });
+        self.list.push(Source { path: path.to_owned(), text, via, starts: OnceCell::new() });
         u32::try_from(self.list.len() - 1).unwrap_or(u32::MAX)
     }
 
@@ -48,7 +62,7 @@ impl Files {
 
     /// The text of the line at a place.
     pub fn line(&self, at: At) -> Option<String> {
-        let line = self.source(at)?.text.lines().nth((at.line as usize).checked_sub(1)?)?;
+        let line = self.source(at)?.line(at.line)?;
         Some(line.chars().take(QUOTED_MAX).collect())
     }
 }

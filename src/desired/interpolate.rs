@@ -44,7 +44,9 @@ fn dollar(text: &str, offset: usize, at: At, findings: &Findings) -> At {
     let before = text[..offset].matches('$').count();
     let Some(source) = findings.files.source(at) else { return at };
     let mut seen = 0;
-    for (number, line) in (1u32..).zip(source.text.lines()).skip((at.line as usize).saturating_sub(1)).take(2000) {
+    // A block text goes over lines; two thousand are looked at.
+    for number in at.line..at.line.saturating_add(2000) {
+        let Some(line) = source.line(number) else { break };
         let skip = if number == at.line { (at.column as usize).saturating_sub(1) } else { 0 };
         for (column, _) in line.chars().enumerate().skip(skip).filter(|(_, c)| *c == '$') {
             if seen == before {

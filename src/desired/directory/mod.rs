@@ -42,12 +42,15 @@ pub struct Options {
     pub state: PathBuf,
     /// Values for substitution from the agent's own env file; they win over the apps' `.env` files.
     pub env: BTreeMap<String, String>,
+    /// The active profiles; services of others do not run.
+    pub profiles: Vec<String>,
 }
 
 /// A directory of desired state.
 pub struct Directory {
     dir: PathBuf,
     env: BTreeMap<String, String>,
+    profiles: Vec<String>,
     writes: bool,
     store: Store,
     /// The digest of the picture that was given out last.
@@ -71,12 +74,12 @@ impl Directory {
     }
 
     fn new(options: Options, writes: bool) -> Self {
-        let Options { dir, state, env } = options;
+        let Options { dir, state, env, profiles } = options;
         // Findings and the record of what was accepted name the directory by its whole path.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let store = Store::open(&state, writes);
         let inputs = BTreeSet::from([dir.clone()]);
-        Self { dir, env, writes, store, given: None, inputs, print: Print::new(), admitted: false }
+        Self { dir, env, profiles, writes, store, given: None, inputs, print: Print::new(), admitted: false }
     }
 
     /// Reads the whole directory. Answers the picture when it is another one than before.
@@ -148,6 +151,7 @@ impl Directory {
                 files: files.clone(),
                 default_name: stem.clone(),
                 env: self.env.clone(),
+                profiles: self.profiles.clone(),
                 ..Request::default()
             };
             let checked = check(&request);
