@@ -91,7 +91,7 @@ async fn keep(paths: &Paths, flags: &Flags) -> Result<Stopped, Failure> {
     let node = Arc::new(Node::new(paths.marks.clone(), &places, &counters));
     let dir = paths.own_desired_state();
     let env = flags.env_file.as_deref().map(super::config::env_file).transpose()?.unwrap_or_default();
-    let directory = Directory::open(Options { dir: dir.clone(), state: paths.root.clone(), env });
+    let directory = Directory::open(Options { dir: dir.clone(), state: paths.root.clone(), env, ..Options::default() });
     let expecting = Arc::clone(&node);
     let desired = directory.stream().inspect(move |desired| expecting.expect(desired));
     let mut desired = Box::pin(desired);
