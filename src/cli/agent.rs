@@ -81,6 +81,9 @@ pub fn run(paths: &Paths, flags: Flags) -> Result<ExitCode, Failure> {
 }
 
 async fn keep(paths: &Paths, flags: &Flags) -> Result<Stopped, Failure> {
+    // first of all: from here on SIGTERM asks to stop, and does not end the agent by itself
+    let seam = Arc::new(Notify::new());
+    let mut stop = Box::pin(stopping(flags, Arc::clone(&seam))?);
     let counters = Arc::new(Counters::default());
     let places = Places {
         containerd: paths.containerd.clone(),
@@ -95,14 +98,15 @@ async fn keep(paths: &Paths, flags: &Flags) -> Result<Stopped, Failure> {
     let expecting = Arc::clone(&node);
     let desired = directory.stream().inspect(move |desired| expecting.expect(desired));
     let mut desired = Box::pin(desired);
-    let first = desired.next().await.ok_or_else(|| Failure::new("the desired state cannot be read"))?;
+    let first = tokio::select! {
+        () = &mut stop => return Ok(Stopped::AtStepBoundary),
+        first = desired.next() => first.ok_or_else(|| Failure::new("the desired state cannot be read"))?,
+    };
     let desired = futures::stream::once(async { first }).chain(desired);
-    let stop = Arc::new(Notify::new());
-    let drive = Interrupted::new(node, flags.die_after_step, flags.stop_after_step, Arc::clone(&stop));
+    let drive = Interrupted::new(node, flags.die_after_step, flags.stop_after_step, seam);
     let report = FileReport::new(paths, &dir, counters);
     let settings = Settings { once: flags.once, ..Settings::default() };
     tracing::info!(dir = %dir.display(), name = %paths.marks.agent(), version = env!("CARGO_PKG_VERSION"), "agent starts");
-    let stop = stopping(flags, stop)?;
     let stopped = reconcile::run(drive, desired, WallClock, report, paths.marks.clone(), settings, stop).await;
     tracing::info!(?stopped, "agent ends");
     Ok(stopped)

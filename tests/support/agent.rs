@@ -102,9 +102,17 @@ impl Agent {
         self.daemon.signal(signal);
     }
 
-    /// Ends it by SIGTERM: it has to exit 0 within the promised 10 s.
+    /// Ends it by SIGTERM: it has to exit 0 within the promised 10 s. Before its first lines of code, while it is not
+    /// more than a program that is being loaded, it cannot promise anything.
     #[track_caller]
     pub fn stop(mut self) {
+        let status = self.enter.path(format!("/proc/{}/status", self.pid()));
+        await_until("the agent to listen for SIGTERM", Duration::from_secs(10), || {
+            let text = std::fs::read_to_string(&status).map_err(|error| format!("no process: {error}"))?;
+            let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim();
+            let caught = u64::from_str_radix(caught, 16).map_err(|error| error.to_string())?;
+            if caught >> (Signal::SIGTERM as i32 - 1) & 1 == 1 { Ok(()) } else { Err("it does not yet".to_owned()) }
+        });
         let status = self.daemon.end(Signal::SIGTERM, Duration::from_secs(11));
         assert!(status.success(), "SIGTERM must lead to exit 0, not {status}\n{}", tail(&self.daemon.log));
     }
