@@ -15,9 +15,14 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// In this folder, which is made on the first write.
+    /// In this folder, which is made on the first write where [`Journal::prepare`] has not made it.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
+    }
+
+    /// Makes the folder, so that it is there whether or not there is an exit.
+    pub fn prepare(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)
     }
 
     /// Writes an exit down, whole or not at all; an earlier one of the same process stays.

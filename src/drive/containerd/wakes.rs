@@ -45,6 +45,9 @@ impl Containerd {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let pump = stream::once(follow(self.clone(), sender)).filter_map(|()| future::ready(None));
         let witness = self.witness().clone();
+        if let Err(error) = witness.journal().prepare() {
+            tracing::warn!(%error, "the folder of exits cannot be made; it is tried again at the first exit");
+        }
         let exits =
             stream::unfold(witness, |witness| async move { Some((witness.exits().await, witness)) }).flat_map(|keys| {
                 stream::iter(keys.into_iter().map(|key| Wake::object(Key::Instance(key), "exit witnessed")))
