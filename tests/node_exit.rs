@@ -100,10 +100,10 @@ fn a_task_that_dies_while_containerd_is_down() {
         running.scene.end_containerd(Signal::SIGKILL);
         running.scene.kill(running.retry, Signal::SIGUSR1);
         running.scene.kill(running.job, Signal::SIGUSR1);
-        let gone = |pid| move |scene: &Scene| scene.processes().iter().all(|process| process.pid != pid);
         for pid in [running.retry, running.job] {
-            await_until("the process to end", LONG, || {
-                if gone(pid)(&running.scene) { Ok(()) } else { Err("alive".into()) }
+            await_until("the process to end", LONG, || match running.scene.start_ticks(pid) {
+                None => Ok(()),
+                Some(_) => Err("alive".into()),
             });
         }
         running.scene.start_containerd();
@@ -178,7 +178,7 @@ fn a_task_that_outlives_its_shim_and_then_exits() {
     });
 }
 
-/// Six instances are on their way up when containerd is killed, at another moment each time.
+/// Four instances are on their way up when containerd is killed, at another moment each time.
 fn create_cut_off(version: Version) {
     let mut scene = Scene::new(version);
     let app = |generation: u64| {
@@ -188,21 +188,26 @@ fn create_cut_off(version: Version) {
         )
     };
     let _agent = scene.agent(&[]);
+    let ids = |scene: &Scene| {
+        let picture = scene.picture();
+        let ours = picture.section("containers").into_iter().filter(|line| line.contains("app-pool"));
+        ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
     for round in 0..8_u64 {
+        let old = ids(&scene);
         scene.edit("app.yaml", &app(round));
-        let replaced = |scene: &Scene| {
-            let picture = scene.picture();
-            picture.section("containers").iter().filter(|line| line.contains("app-pool")).count()
-        };
-        await_until("creates to begin", LONG, || if replaced(&scene) > 0 { Ok(()) } else { Err("none".into()) });
+        await_until("creates to begin", LONG, || {
+            if ids(&scene).iter().any(|id| !old.contains(id)) { Ok(()) } else { Err("none".into()) }
+        });
         std::thread::sleep(Duration::from_millis(17 * round));
         scene.end_containerd(Signal::SIGKILL);
         scene.start_containerd();
         scene.await_settled(LONG, |status| {
             running(status, 4)?;
-            let generation = status["apps"][0]["generation"].as_u64();
-            let seen = status["agent"]["generation"].as_u64();
-            if generation == seen { Ok(()) } else { Err(format!("at generation {generation:?} of {seen:?}")) }
+            let new = instances(status).iter().all(|(_, instance)| {
+                instance["container_id"].as_str().is_some_and(|id| !old.iter().any(|old| old == id))
+            });
+            if new { Ok(()) } else { Err(format!("some are still of {old:?}")) }
         });
     }
     let status = scene.status().unwrap();

@@ -59,20 +59,15 @@ impl Enter {
         PathBuf::from(format!("/proc/{}/root", self.holder)).join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
-    /// Every process of the node: its pid inside, its pid on the host, its command line.
+    /// Every process of the node, those of its containers too: its pid inside, its command line.
     pub fn processes(self) -> Vec<Process> {
-        let ours = fs::read_link(format!("/proc/{}/ns/pid", self.holder)).ok();
+        let proc = self.path("/proc");
         let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").expect("/proc is there").flatten() {
-            let Some(host) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-            if ours.is_none() || fs::read_link(entry.path().join("ns/pid")).ok() != ours {
-                continue;
-            }
-            if let Some(pid) = inner_pid(host) {
-                let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                let words = command.split(|&byte| byte == 0).map(String::from_utf8_lossy);
-                found.push(Process { pid, host, command: words.collect::<Vec<_>>().join(" ").trim().to_owned() });
-            }
+        for entry in fs::read_dir(&proc).expect("the node's /proc is there").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words = command.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+            found.push(Process { pid, command: words.collect::<Vec<_>>().join(" ").trim().to_owned() });
         }
         found.sort_by_key(|process| process.pid);
         found
@@ -88,9 +83,7 @@ impl Enter {
     /// Sends a signal to a process of the node, by its pid inside.
     #[track_caller]
     pub fn kill(self, pid: u32, signal: nix::sys::signal::Signal) {
-        let process = self.processes().into_iter().find(|process| process.pid == pid);
-        let process = process.unwrap_or_else(|| panic!("no process {pid} in the node"));
-        signal_host(process.host, signal);
+        self.sh(&format!("kill -s {} {pid}", signal.as_str().trim_start_matches("SIG")));
     }
 }
 
@@ -99,8 +92,6 @@ impl Enter {
 pub struct Process {
     /// Its pid inside.
     pub pid: u32,
-    /// Its pid on the host.
-    pub host: i32,
     /// Its command line.
     pub command: String,
 }
