@@ -70,8 +70,8 @@ fn address(scene: &Scene, name: &str, network: &str) -> String {
 }
 
 const TCP: &str = "echo hi | busybox nc -w 2";
-/// bash speaks UDP by itself.
-const UDP: &str = "exec 3<>/dev/udp/192.0.2.1/7000; echo hi >&3; read -r -t 2 -u 3 line; echo $line";
+/// bash speaks UDP by itself, but its `read` takes a byte at a time, which throws the rest of a datagram away.
+const UDP: &str = "exec 3<>/dev/udp/192.0.2.1/7000; echo hi >&3; timeout 2 dd bs=512 count=1 <&3 2>/dev/null";
 
 #[test]
 fn published_ports_are_reached_from_everywhere_they_should() {
@@ -144,17 +144,29 @@ fn the_way_out_is_masqueraded_and_an_internal_network_has_none() {
     assert!(scene.client(&format!("{TCP} {hidden} 7")).is_err(), "nor does another host that routes to it");
 }
 
-/// `route_localnet` lets 127.0.0.1 reach published ports; it must not let containers reach the node's own services there.
+/// `route_localnet` lets 127.0.0.1 reach published ports; it must not let containers reach the node's own services there,
+/// not even one that has power over its own network.
 #[test]
 fn loopback_services_of_the_node_stay_closed() {
-    let (scene, _agent) = start();
-    let _server =
-        scene.daemon("own.log", "busybox", &["nc", "-ll", "-p", "9000", "-s", "127.0.0.1", "-e", "echo", "secret"]);
+    let (scene, agent) = start();
+    let _server = scene.daemon("own.log", "busybox", &["nc", "-ll", "-p", "9000", "-e", "echo", "secret"]);
+    let reach = "busybox nc -w 2 127.0.0.1 9000";
     await_until("the node's own service", LONG, || {
-        if scene.try_sh("busybox nc -w 1 127.0.0.1 9000").status.success() { Ok(()) } else { Err("no answer".into()) }
+        let output = scene.try_sh(reach);
+        if output.stdout == b"secret\n" { Ok(()) } else { Err(format!("{output:?}")) }
     });
-    let gateway = within(&scene, "net/peer/1", "ip route | sed -n 's/^default via \\([0-9.]*\\).*/\\1/p'").unwrap();
-    let script = format!("ip route add 127.0.0.1/32 via {}; nc -w 2 127.0.0.1 9000", gateway.trim());
-    let reached = within(&scene, "net/peer/1", &format!("ip addr del 127.0.0.1/8 dev lo; {script}"));
-    assert!(reached.as_ref().is_ok_and(|text| !text.contains("secret")) || reached.is_err(), "{reached:?}");
+    let pid = instance(&scene.status().unwrap(), "net/peer/1").unwrap()["pid"].clone();
+    let from_inside = |script: &str| scene.try_sh(&format!("nsenter -t {pid} -n bash -euc '{script}'"));
+    let prepared = from_inside(
+        "gateway=$(ip -4 route show default | sed -n \"s/^default via \\([0-9.]*\\).*/\\1/p\")
+         sysctl -qw net.ipv4.conf.all.route_localnet=1
+         ip address del 127.0.0.1/8 dev lo; ip route add 127.0.0.1/32 via $gateway",
+    );
+    assert!(prepared.status.success(), "{prepared:?}");
+    let reached = from_inside(reach);
+    assert!(reached.stdout.is_empty(), "the node's loopback is reached from a container: {reached:?}");
+    agent.kill();
+    scene.sh("nft flush chain inet stead guard");
+    let reached = from_inside(reach);
+    assert_eq!(reached.stdout, b"secret\n", "it is the guard that closes it, or this test sees nothing: {reached:?}");
 }

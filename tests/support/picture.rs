@@ -34,9 +34,17 @@ impl Picture {
 
     /// The same without what tells two of one name apart: for comparing end states that were reached in two ways.
     pub fn shape(&self) -> Self {
-        let strip =
-            |lines: &BTreeSet<String>| lines.iter().map(|line| line.split('\t').next().unwrap().to_owned()).collect();
-        Self { sections: self.sections.iter().map(|(name, lines)| (*name, strip(lines))).collect() }
+        self.shape_of(|_| true)
+    }
+
+    /// The shape of the sections that a condition chooses; the others as they are.
+    pub fn shape_of(&self, chosen: impl Fn(&str) -> bool) -> Self {
+        let strip = |line: &String| line.split('\t').next().unwrap().to_owned();
+        let mut picture = self.clone();
+        for (_, lines) in picture.sections.iter_mut().filter(|(name, _)| chosen(name)) {
+            *lines = lines.iter().map(strip).collect();
+        }
+        picture
     }
 
     /// The picture without some sections.
