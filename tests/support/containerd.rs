@@ -21,14 +21,15 @@ impl Version {
     pub const ALL: [Self; 2] = [Self::V1_6, Self::V1_7];
 
     /// Where its programs are, before everything else in PATH: containerd finds its shim there.
-    fn path(self) -> &'static str {
+    pub fn path(self) -> &'static str {
         match self {
             Self::V1_6 => "/usr/sbin:/usr/bin:/sbin:/bin",
             Self::V1_7 => "/opt/stead-lab/containerd-1.7/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         }
     }
 
-    fn program(self) -> &'static str {
+    /// Its daemon.
+    pub fn program(self) -> &'static str {
         match self {
             Self::V1_6 => "/usr/bin/containerd",
             Self::V1_7 => "/opt/stead-lab/containerd-1.7/usr/bin/containerd",
@@ -39,7 +40,8 @@ impl Version {
 /// Where containerd listens, in every node.
 pub const SOCKET: &str = "/run/containerd/containerd.sock";
 
-const CONFIG: &str = r#"version = 2
+/// Its configuration, in every node.
+pub const CONFIG: &str = r#"version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
 disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]

@@ -26,7 +26,7 @@ pub mod scene;
 mod wait;
 
 pub use agent::Agent;
-pub use containerd::{SOCKET, Version};
+pub use containerd::{CONFIG, SOCKET, Version};
 pub use enter::Enter;
 pub use image::{BUSYBOX, busybox_archive, echo_server};
 pub use inside::inside;

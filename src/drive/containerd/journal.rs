@@ -3,7 +3,7 @@
 //! They survive the agent. The first exit that is written for a (container, pid) stays.
 
 use crate::model::Exit;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,24 +40,21 @@ impl Journal {
         linked
     }
 
-    /// Every exit that is written down, by container, the latest last.
-    pub fn read(&self) -> io::Result<BTreeMap<String, Vec<Exit>>> {
-        let mut all: BTreeMap<String, Vec<Exit>> = BTreeMap::new();
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
-            other => other?,
-        };
-        for entry in entries {
-            let name = entry?.file_name();
-            let Some((container, pid)) = name.to_str().and_then(split) else { continue };
-            if let Some(exit) = self.exit(container, pid)? {
-                all.entry(container.to_owned()).or_default().push(exit);
+    /// The containers of which exits are written down.
+    pub fn containers(&self) -> io::Result<BTreeSet<String>> {
+        Ok(self.names()?.into_iter().map(|(container, _)| container).collect())
+    }
+
+    /// The exits of a container, the latest last.
+    pub fn exits(&self, container: &str) -> io::Result<Vec<Exit>> {
+        let mut exits = Vec::new();
+        for (id, pid) in self.names()? {
+            if id == container {
+                exits.extend(self.exit(container, pid)?);
             }
         }
-        for exits in all.values_mut() {
-            exits.sort_by_key(|exit| exit.at);
-        }
-        Ok(all)
+        exits.sort_by_key(|exit| exit.at);
+        Ok(exits)
     }
 
     /// The exit of one process.
@@ -77,12 +74,25 @@ impl Journal {
 
     /// Forgets every exit of a container.
     pub fn forget_all(&self, container: &str) {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return };
-        for entry in entries.flatten() {
-            if entry.file_name().to_str().and_then(split).is_some_and(|(id, _)| id == container) {
-                remove(&entry.path());
+        for (id, pid) in self.names().unwrap_or_default() {
+            if id == container {
+                self.forget(container, pid);
             }
         }
+    }
+
+    /// Container and pid of each file.
+    fn names(&self) -> io::Result<Vec<(String, u32)>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name();
+            names.extend(name.to_str().and_then(split).map(|(container, pid)| (container.to_owned(), pid)));
+        }
+        Ok(names)
     }
 
     fn path(&self, container: &str, pid: u32) -> PathBuf {
@@ -120,12 +130,12 @@ mod tests {
     fn the_first_exit_of_a_process_stays_and_is_found_again() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let journal = Journal::new(folder.path().join("exits"));
-        assert!(journal.read().expect("no folder is no exits").is_empty());
+        assert!(journal.containers().expect("no folder is no exits").is_empty());
         journal.write("web.a-1-0123", &exit(7, 3, 20)).expect("writes");
         journal.write("web.a-1-0123", &exit(7, 137, 30)).expect("writes");
         journal.write("web.a-1-0123", &exit(5, 1, 10)).expect("writes");
-        let all = journal.read().expect("reads");
-        assert_eq!(all["web.a-1-0123"], [exit(5, 1, 10), exit(7, 3, 20)]);
+        assert_eq!(journal.exits("web.a-1-0123").expect("reads"), [exit(5, 1, 10), exit(7, 3, 20)]);
+        assert_eq!(journal.containers().expect("reads"), BTreeSet::from(["web.a-1-0123".to_owned()]));
         journal.forget("web.a-1-0123", 5);
         assert_eq!(journal.exit("web.a-1-0123", 5).expect("reads"), None);
         journal.forget_all("web.a-1-0123");
@@ -138,6 +148,6 @@ mod tests {
         let journal = Journal::new(folder.path().to_path_buf());
         fs::write(folder.path().join("a.1"), b"{\"pid\":1,").expect("writes");
         fs::write(folder.path().join("a.x"), b"").expect("writes");
-        assert!(journal.read().expect("reads").is_empty());
+        assert!(journal.exits("a").expect("reads").is_empty());
     }
 }

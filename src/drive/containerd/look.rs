@@ -44,6 +44,9 @@ impl Containerd {
     }
 
     async fn see_runtime(&self) -> Result<RuntimeSeen, CallError> {
+        // Before the list: an exit that is written down by now had its container by now.
+        let exits = self.witness().journal().containers();
+        let exits = exits.map_err(|error| CallError::local("the journal of exits", error))?;
         let (containers, snapshots, leases) = tokio::try_join!(
             self.list_containers(labels::filter_ours()),
             self.list_snapshots(Vec::new()),
@@ -52,8 +55,9 @@ impl Containerd {
         let committed: HashSet<String> =
             snapshots.iter().filter(|info| info.kind() == Kind::Committed).map(|info| info.name.clone()).collect();
         let images = self.see_images(&leases, &committed).await?;
-        let exits = self.written_exits()?;
-        self.forget_exits_without_container(&exits, &containers);
+        for id in exits.iter().filter(|id| !containers.iter().any(|container| container.id == **id)) {
+            self.witness().journal().forget_all(id);
+        }
 
         let mut strays: BTreeSet<StrayKey> = leases
             .iter()
@@ -67,7 +71,7 @@ impl Containerd {
                 None => drop(strays.insert(StrayKey::Snapshot(info.name))),
             }
         }
-        for (key, container) in self.see_containers(containers, &exits).await? {
+        for (key, container) in self.see_containers(containers).await? {
             instances.entry(key).or_default().containers.push(container);
         }
         for side in instances.values_mut() {
@@ -81,8 +85,7 @@ impl Containerd {
         let filter = labels::filter(key);
         let (containers, snapshots) =
             tokio::try_join!(self.list_containers(filter.clone()), self.list_snapshots(vec![filter]))?;
-        let exits = self.written_exits()?;
-        let containers = self.see_containers(containers, &exits).await?;
+        let containers = self.see_containers(containers).await?;
         let mut side = RuntimeSide {
             containers: containers.into_iter().map(|(_, container)| container).collect(),
             snapshots: snapshots.into_iter().map(snapshot_seen).collect(),
@@ -155,30 +158,22 @@ impl Containerd {
         Ok(idle)
     }
 
-    async fn see_containers(
-        &self,
-        containers: Vec<Container>,
-        exits: &BTreeMap<String, Vec<Exit>>,
-    ) -> Result<Vec<(InstanceKey, ContainerSeen)>, CallError> {
+    async fn see_containers(&self, containers: Vec<Container>) -> Result<Vec<(InstanceKey, ContainerSeen)>, CallError> {
         let ours = containers.into_iter().filter_map(|container| {
             let key = labels::instance(&container.labels)?;
             Some(async move {
-                let seen = self.see_container(&key, container, exits).await?;
+                let seen = self.see_container(&key, container).await?;
                 Ok((key, seen))
             })
         });
         stream::iter(ours).buffered(TASKS_AT_ONCE).try_collect().await
     }
 
-    async fn see_container(
-        &self,
-        key: &InstanceKey,
-        container: Container,
-        exits: &BTreeMap<String, Vec<Exit>>,
-    ) -> Result<ContainerSeen, CallError> {
+    async fn see_container(&self, key: &InstanceKey, container: Container) -> Result<ContainerSeen, CallError> {
         let told = labels::told(&container.labels);
         let task = self.see_task(key, &container.id).await?;
-        let witnessed = self.unwritten_exit(&container.id, &told, exits);
+        // After the task: what ended it has been written down before the task counts as gone.
+        let witnessed = self.unwritten_exit(&container.id, &told)?;
         Ok(ContainerSeen {
             created_at: created_at(&container),
             record: record(&container),
@@ -196,30 +191,19 @@ impl Containerd {
         })
     }
 
-    fn written_exits(&self) -> Result<BTreeMap<String, Vec<Exit>>, CallError> {
-        self.witness().journal().read().map_err(|error| CallError::local("the journal of exits", error))
-    }
-
     /// The exit of this container that its label does not tell yet: that of its run, else the latest.
-    fn unwritten_exit(&self, id: &str, told: &labels::Told, exits: &BTreeMap<String, Vec<Exit>>) -> Option<Exit> {
-        let mut open: Vec<&Exit> = Vec::new();
-        for exit in exits.get(id).into_iter().flatten() {
-            if told.exit.as_ref().is_some_and(|label| is_same_exit(label, exit)) {
-                self.witness().journal().forget(id, exit.pid);
-            } else {
-                open.push(exit);
+    fn unwritten_exit(&self, id: &str, told: &labels::Told) -> Result<Option<Exit>, CallError> {
+        let journal = self.witness().journal();
+        let mut open = journal.exits(id).map_err(|error| CallError::local("the journal of exits", error))?;
+        open.retain(|exit| {
+            let written = told.exit.as_ref().is_some_and(|label| is_same_exit(label, exit));
+            if written {
+                journal.forget(id, exit.pid);
             }
-        }
+            !written
+        });
         let of_run = open.iter().find(|exit| told.run.as_ref().is_some_and(|run| run.pid == exit.pid));
-        of_run.or(open.last()).map(|exit| (*exit).clone())
-    }
-
-    fn forget_exits_without_container(&self, exits: &BTreeMap<String, Vec<Exit>>, containers: &[Container]) {
-        for id in exits.keys() {
-            if !containers.iter().any(|container| container.id == *id) {
-                self.witness().journal().forget_all(id);
-            }
-        }
+        Ok(of_run.or(open.last()).cloned())
     }
 }
 

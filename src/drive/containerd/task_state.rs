@@ -21,7 +21,8 @@ impl Containerd {
         for _ in 0..ASK_AGAIN {
             let judged = match self.get_task(id).await {
                 Ok(Some(process)) => self.judge(key, id, &process),
-                Ok(None) => self.witness().pending_of(id).is_none().then_some(TaskSeen::None),
+                // Gone for containerd, and not for the kernel: a shim has died, and its clean-up is under way.
+                Ok(None) => self.witness().open_of(id).is_none().then_some(TaskSeen::None),
                 Err(error @ CallError::Transport { .. }) => return Err(error),
                 Err(error) => Some(TaskSeen::Unknown { why: error.chain() }),
             };
@@ -30,8 +31,9 @@ impl Containerd {
             }
             tokio::time::sleep(ASK_AFTER).await;
         }
-        let why = match self.witness().pending_of(id) {
-            Some(pid) => format!("process {pid} has ended, its status is being established"),
+        let why = match self.witness().open_of(id) {
+            Some((pid, true)) => format!("process {pid} has ended, its status is being established"),
+            Some((pid, false)) => format!("process {pid} runs, and containerd has no task for it"),
             None => "its process has ended, and containerd does not know yet".to_owned(),
         };
         Ok(TaskSeen::Unknown { why })

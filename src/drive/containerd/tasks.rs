@@ -61,17 +61,15 @@ impl Containerd {
         if self.get_task(&identity.id).await?.is_some() {
             return Ok(Outcome::Already);
         }
-        let cured = container.labels.get(labels::WEDGED).is_some_and(|text| !text.is_empty());
-        if cured {
-            self.set_labels(identity, &[(labels::WEDGED, "1".to_owned())]).await?;
-        } else {
-            self.set_labels(identity, &[(labels::WEDGED, "cured".to_owned())]).await?;
-            // It answers NotFound, and clears the half that is left all the same.
-            match self.call_delete(&identity.id).await {
-                Err(error) if !error.is_not_found() => return Err(error),
-                _ => {}
-            }
+        // A half that a crash has left answers NotFound here, and is cleared all the same. Any other error means that
+        // containerd is at it itself (the clean-up after a dead shim), which ends by itself.
+        match self.call_delete(&identity.id).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
         }
+        let cured = container.labels.get(labels::WEDGED).is_some_and(|text| !text.is_empty());
+        let mark = if cured { "1" } else { "cured" };
+        self.set_labels(identity, &[(labels::WEDGED, mark.to_owned())]).await?;
         Err(CallError::Answer {
             what: "Tasks.Create",
             code: Code::AlreadyExists,
@@ -87,7 +85,14 @@ impl Containerd {
         if let Ok(None) = self.stat_snapshot(&container.snapshot_key).await {
             return CallError::missing(format!("the snapshot `{}` is not there any more", container.snapshot_key));
         }
-        error
+        let Ok(mounts) = self.mounts(&container.snapshot_key).await else { return error };
+        match spec::missing_program(container.spec.as_ref(), &spec::RootFs::from_mounts(&mounts)) {
+            Some(program) => CallError::Invalid {
+                what: format!("there is no program `{program}` in the image {}", container.image),
+                hint: Some("look at the service's `command` and `entrypoint`".to_owned()),
+            },
+            None => error,
+        }
     }
 
     /// Makes what the record asks to make, and says what is missing before the runtime does so in its own words.

@@ -94,10 +94,11 @@ impl Witness {
         lock(&self.shared.watched).get(&(container.to_owned(), pid)) == Some(&Watch::Ended)
     }
 
-    /// Whether any process of this container is in that state; its pid.
-    pub fn pending_of(&self, container: &str) -> Option<u32> {
+    /// A process of this container whose end has not been written down, and whether it has ended.
+    pub fn open_of(&self, container: &str) -> Option<(u32, bool)> {
         let watched = lock(&self.shared.watched);
-        watched.iter().find(|((id, _), watch)| id == container && **watch == Watch::Ended).map(|((_, pid), _)| *pid)
+        let open = watched.iter().find(|((id, _), _)| id == container);
+        open.map(|((_, pid), watch)| (*pid, *watch == Watch::Ended))
     }
 
     /// The instances with a new exit since the last call; waits for one.

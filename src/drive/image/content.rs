@@ -11,11 +11,10 @@ use futures::{SinkExt as _, StreamExt as _};
 use prost_types::FieldMask;
 use std::collections::HashMap;
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 use tonic::{Code, Streaming};
 
 /// Bytes in one message: large enough that messages cost nothing, small enough for gRPC's 4 MiB.
-const PART: usize = 1 << 20;
+const PART: u64 = 1 << 20;
 /// One message to the disk; a commit syncs the whole blob.
 const PART_WITHIN: Duration = Duration::from_secs(60);
 
@@ -26,7 +25,7 @@ pub(super) async fn put(
     layout: &Layout,
     blob: &Blob,
     labels: HashMap<String, String>,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<(), CallError> {
     let name = format!("{lease}-{}", blob.digest);
     let written = write(containerd, lease, &name, layout, blob, &labels, progress).await;
@@ -49,7 +48,7 @@ async fn write(
     layout: &Layout,
     blob: &Blob,
     labels: &HashMap<String, String>,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<(), CallError> {
     let total = i64::try_from(blob.size).map_err(|_| CallError::invalid("a blob larger than any disk"))?;
     let base = WriteContentRequest {
@@ -68,14 +67,8 @@ async fn write(
     let opened = tokio::time::timeout(PART_WITHIN, client.write(request)).await.map_err(|_| late())?;
     let mut answers = opened.map_err(|status| CallError::from_status("Content.Write", status))?.into_inner();
     let mut offset = answer(&mut answers).await?.offset;
-    let mut reader = layout.reader(blob, u64::try_from(offset).unwrap_or_default()).await?;
-    let mut part = vec![0; PART];
     while offset < total {
-        let read = reader.read(&mut part).await.map_err(|error| CallError::local("the archive", error))?;
-        if read == 0 {
-            return Err(CallError::invalid(format!("the archive ends within {}", blob.digest)));
-        }
-        let data = part.get(..read).unwrap_or_default().to_vec();
+        let data = layout.part(blob, u64::try_from(offset).unwrap_or_default(), PART).await?;
         let message = WriteContentRequest { action: WriteAction::Write.into(), offset, data, ..base.clone() };
         send(&mut sender, message).await?;
         offset = answer(&mut answers).await?.offset;

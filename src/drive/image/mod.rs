@@ -1,16 +1,17 @@
 //! # image: archives in, and small images out of files
 //!
-//! Imports OCI archives into containerd, unpacks layers, and makes archives from files. Used by the runtime driver's
+//! Imports OCI archives (and what `docker save` writes) into containerd, unpacks layers, and makes archives from files. Used by the runtime driver's
 //! steps and by `stead image`.
 //!
 //! Guarantees: bytes are streamed, checked by digest, and resumed where an earlier try stopped; everything written
 //! belongs to a lease from its first moment, and to the image record in the end; whoever imports holds the lease's lock,
 //! so that nobody takes the lease for a leftover. Never: a whole layer in memory, a file outside the archive.
 //!
-//! Tests: beside the code, and `tests/driver_image.rs` on a real containerd.
+//! Tests: beside the code, and `tests/driver_containerd/images.rs` on a real containerd.
 
 mod archive;
 mod content;
+mod docker;
 mod make;
 mod unpack;
 
@@ -31,6 +32,10 @@ use std::time::Duration;
 const WRITE: Duration = Duration::from_secs(30);
 /// After this long a lease ends by itself, should nobody come back to it.
 const LEASE_HOURS: u64 = 24;
+
+/// A drop of a leftover lease takes the garbage collector's time: this often, this far apart.
+const HOLD_TRIES: u32 = 20;
+const HOLD_AGAIN: Duration = Duration::from_millis(50);
 
 /// How far an import is, for whoever watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +67,17 @@ pub(super) async fn unpack_step(containerd: &Containerd, reference: &str) -> Res
     Ok(Outcome::Done)
 }
 
-/// The step that ends a lease; what only the lease held is collected before it answers.
+/// The step that ends a lease that a cut-off import left; one that somebody works under is left to him.
 pub(super) async fn drop_lease(containerd: &Containerd, id: &str) -> Result<Outcome, CallError> {
+    let hold = hold::take(&containerd.holds_folder(), id);
+    match hold.map_err(|error| CallError::local("the lock of the import", error))? {
+        Some(_hold) => end_lease(containerd, id).await,
+        None => Ok(Outcome::Moved),
+    }
+}
+
+/// Ends a lease; what only the lease held is collected before it answers.
+async fn end_lease(containerd: &Containerd, id: &str) -> Result<Outcome, CallError> {
     let request = containerd.link().request(DeleteRequest { id: id.to_owned(), sync: true });
     let mut client = containerd.link().leases();
     match containerd.link().write("Leases.Delete", id, WRITE, client.delete(request)).await {
@@ -80,7 +94,7 @@ pub async fn import(
     path: &Path,
     reference: &str,
     expect: Option<&str>,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<String, CallError> {
     let layout = Layout::open(path).await?;
     let target = layout.target(reference, expect)?;
@@ -111,8 +125,8 @@ struct Work {
 impl Work {
     async fn begin(containerd: &Containerd, reference: &str) -> Result<Self, CallError> {
         let lease = containerd.marks().lease(reference);
-        let hold = hold::take(&containerd.holds_folder(), &lease)
-            .map_err(|error| CallError::local("the lock of the import", error))?
+        let hold = take_hold(containerd, &lease)
+            .await?
             .ok_or_else(|| CallError::busy(format!("another import of {reference} is at work")))?;
         let expire = super::containerd::after_hours(LEASE_HOURS).rfc3339();
         let labels = HashMap::from([("containerd.io/gc.expire".to_owned(), expire)]);
@@ -128,8 +142,21 @@ impl Work {
 
     /// Everything is held by the image record now.
     async fn end(self, containerd: &Containerd) -> Result<(), CallError> {
-        drop_lease(containerd, &self.lease).await.map(drop)
+        end_lease(containerd, &self.lease).await.map(drop)
     }
+}
+
+/// Takes the lock of a lease. A look or a drop has it for a moment only, an import for longer than is waited here.
+async fn take_hold(containerd: &Containerd, lease: &str) -> Result<Option<hold::Hold>, CallError> {
+    for _ in 0..HOLD_TRIES {
+        let hold = hold::take(&containerd.holds_folder(), lease);
+        let hold = hold.map_err(|error| CallError::local("the lock of the import", error))?;
+        if hold.is_some() {
+            return Ok(hold);
+        }
+        tokio::time::sleep(HOLD_AGAIN).await;
+    }
+    Ok(None)
 }
 
 /// The blobs of the image that this platform takes from an archive, the innermost first.

@@ -29,8 +29,9 @@ use oci_spec::runtime::{
     Linux, LinuxBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, Process, ProcessBuilder,
     RootBuilder, Spec, SpecBuilder, get_default_maskedpaths, get_default_readonly_paths,
 };
+use prost_types::Any;
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// A host name's length limit in the kernel, less the terminating zero.
@@ -142,6 +143,22 @@ fn environment(spec: &InstanceSpec, image: &ImageProcess, hostname: &str) -> Vec
         }
     }
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// The program that a spec runs, when it is not in the root filesystem (and no mount could bring it in).
+pub fn missing_program(spec: Option<&Any>, root: &RootFs) -> Option<String> {
+    let spec: Spec = serde_json::from_slice(&spec?.value).ok()?;
+    let process = spec.process().as_ref()?;
+    let program = process.args().as_ref()?.first()?;
+    let path = process.env().iter().flatten().find_map(|line| line.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH);
+    let places: Vec<String> = match program.contains('/') {
+        true => vec![process.cwd().join(program).to_string_lossy().into_owned()],
+        false => path.split(':').map(|folder| format!("{folder}/{program}")).collect(),
+    };
+    let mounts = spec.mounts().as_deref().unwrap_or_default();
+    let mounted = |place: &String| mounts.iter().any(|mount| Path::new(place).starts_with(mount.destination()));
+    let there = places.iter().any(|place| mounted(place) || root.has(place).unwrap_or(true));
+    (!there).then(|| program.clone())
 }
 
 /// The host name: as written, or the instance's name as far as it fits.

@@ -45,6 +45,19 @@ impl RootFs {
 
     /// A file's content up to `limit` bytes; `None` where there is no such regular file.
     pub fn read(&self, path: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
+        match self.find(path)? {
+            Some((layer, path)) => open(&layer, &path, limit),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether there is such a file that is no directory.
+    pub fn has(&self, path: &str) -> io::Result<bool> {
+        Ok(self.find(path)?.is_some())
+    }
+
+    /// The layer that a file is in, and where in it.
+    fn find(&self, path: &str) -> io::Result<Option<(PathBuf, String)>> {
         let mut todo: VecDeque<String> = components(path).collect();
         let mut done: Vec<String> = Vec::new();
         let mut links = 0;
@@ -77,7 +90,7 @@ impl RootFs {
                 }
                 Some(Found::File(layer)) if todo.is_empty() => {
                     done.push(name);
-                    return open(&layer, &done.join("/"), limit);
+                    return Ok(Some((layer, done.join("/"))));
                 }
                 Some(Found::File(_)) => return Ok(None),
             }

@@ -1,0 +1,14 @@
+//! The containerd driver on real containerds, 1.6 and 1.7: each test has a node of its own, in which it starts, kills and
+//! freezes containerd as it likes.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod exits;
+mod images;
+mod life;
+mod process;
+mod restarts;
+mod rig;
+mod strays;
+mod wakes;
