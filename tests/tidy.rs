@@ -238,7 +238,10 @@ fn unreachable_files(files: &[(String, String)]) -> Vec<String> {
         let directory = path.strip_suffix("/mod.rs").or_else(|| path.strip_suffix("/lib.rs"));
         let directory = directory.unwrap_or_else(|| path.trim_end_matches(".rs"));
         for line in code_only(text).lines() {
-            let line = line.trim().trim_start_matches("pub ").trim_start_matches("pub(crate) ");
+            let line = line.trim();
+            let line =
+                if line.starts_with("pub(") { line.split_once(") ").map_or(line, |(_, rest)| rest) } else { line };
+            let line = line.trim_start_matches("pub ");
             if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
                 reachable.insert(format!("{directory}/{name}.rs"));
                 reachable.insert(format!("{directory}/{name}/mod.rs"));
