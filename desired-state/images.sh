@@ -9,7 +9,5 @@ chmod 1777 "$scratch/tmp"
 cp /bin/busybox "$scratch/bin/busybox"
 for program in $(busybox --list); do ln -s busybox "$scratch/bin/$program" 2>/dev/null || true; done
 echo 'root:x:0:0::/:/bin/sh' >"$scratch/etc/passwd"
-# a static glibc looks names up in /etc/hosts only if it is told so; else it wants to load a library
-echo 'hosts: files' >"$scratch/etc/nsswitch.conf"
 echo 'hello from stead' >"$scratch/www/index.html"
 "$stead" image from-files sample/busybox "$scratch"

@@ -30,7 +30,7 @@ impl Lab {
         let options = Options {
             resolv_conf: at("etc/resolv.conf"),
             resolv_conf_behind_stub: at("resolve/resolv.conf"),
-            ..Options::at(at("run"), at("volumes"), Arc::<Counters>::default())
+            ..Options::at(at("run"), at("log"), at("volumes"), Arc::<Counters>::default())
         };
         Self { files: Files::new(options.clone()), options, folder }
     }

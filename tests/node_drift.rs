@@ -19,11 +19,13 @@ services:
     command: [httpd, -f, -p, "80", -h, /www]
     ports: ["8080:80"]
     stop_signal: SIGKILL
+    restart: always
     deploy: {replicas: 1}
   peer:
     image: busybox:lab
     command: [sleep, inf]
     stop_signal: SIGKILL
+    restart: always
     deploy: {replicas: 2}
 "#;
 

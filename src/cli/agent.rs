@@ -56,7 +56,8 @@ enum LogFormat {
 /// Runs the agent.
 pub fn run(paths: &Paths, flags: Flags) -> Result<ExitCode, Failure> {
     log(&flags)?;
-    for dir in [&paths.run, &paths.root, &paths.logs] {
+    // the folders for exits and import locks are there from the beginning, so that nothing later finds its place missing
+    for dir in [&paths.run.join("exits"), &paths.run.join("imports"), &paths.root, &paths.logs] {
         std::fs::create_dir_all(dir).map_err(|error| fail(format!("cannot make {}", dir.display()), &error))?;
     }
     let _lock = lock(paths)?;

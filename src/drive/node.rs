@@ -80,13 +80,8 @@ impl Node {
             netns_dir: PathBuf::from("/run/netns"),
             counters: Arc::clone(counters),
         });
-        let files = Files::new(files::Options {
-            run_dir: places.run.clone(),
-            volumes_dir: places.volumes.clone(),
-            resolv_conf: PathBuf::from("/etc/resolv.conf"),
-            resolv_conf_behind_stub: PathBuf::from("/run/systemd/resolve/resolv.conf"),
-            counters: Arc::clone(counters),
-        });
+        let (run, logs, volumes) = (places.run.clone(), places.logs.clone(), places.volumes.clone());
+        let files = Files::new(files::Options::at(run, logs, volumes, Arc::clone(counters)));
         Self { marks, containerd, net, files, known: Mutex::default(), rings }
     }
 

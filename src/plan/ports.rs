@@ -6,6 +6,7 @@ use crate::model::{
     Blocker, BridgeRules, InstanceKey, InstanceSpec, NetSeen, NetworkKey, Port, Protocol, Published, Ruleset, Sight,
     TableSeen, Target, slot_hash,
 };
+use ipnet::Ipv4Net;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
@@ -29,7 +30,7 @@ pub(super) fn ruleset(
         .collect();
     let mut owners: BTreeMap<Published, (&InstanceKey, u16)> = BTreeMap::new();
     for (key, spec) in &specs {
-        let Some(address) = serving_address(picture, key, spec, &addresses) else {
+        let Some(address) = serving_address(picture, key, spec, &addresses, have) else {
             continue;
         };
         for port in &spec.ports {
@@ -68,29 +69,42 @@ fn published_specs<'a>(picture: &'a Picture<'_>) -> Result<BTreeMap<InstanceKey,
 
 fn bridges(picture: &Picture<'_>, net: &NetSeen, have: Option<&TableSeen>) -> BTreeMap<String, BridgeRules> {
     let rules = |key: &NetworkKey| {
-        let link = net.networks.get(key)?;
-        let subnet = link.addresses.first()?.trunc();
+        let name = picture.marks.bridge(key);
+        let before = have.and_then(|have| have.ruleset.bridges.get(&name));
+        let seen = net.networks.get(key).and_then(|link| link.addresses.first()).map(Ipv4Net::trunc);
+        // a bridge that is lost for a moment keeps its rules: it comes back under the same name and address
+        let lost =
+            || picture.allocation().subnet(key).ok().filter(|subnet| before.is_some_and(|b| b.subnet == *subnet));
+        let subnet = seen.or_else(lost)?;
         let wanted = picture.desired.network(key);
-        let kept = || have.and_then(|have| have.ruleset.bridges.get(&link.name)).is_some_and(|rules| rules.internal);
-        let internal = wanted.map_or_else(kept, |spec| spec.internal);
+        let internal = wanted.map_or_else(|| before.is_some_and(|rules| rules.internal), |spec| spec.internal);
         let there = wanted.is_some() || !picture.desired.may_remove(&key.app);
-        there.then(|| (link.name.clone(), BridgeRules { subnet, internal }))
+        there.then_some((name, BridgeRules { subnet, internal }))
     };
-    net.networks.keys().filter_map(rules).collect()
+    let mut keys: BTreeSet<NetworkKey> = net.networks.keys().cloned().collect();
+    keys.extend(picture.desired.networks().map(|(key, _)| key));
+    keys.iter().filter_map(rules).collect()
 }
 
-/// The address that published ports lead to: in the network with the default route, or the first one.
+/// The address that published ports lead to: in the network with the default route, or the first one. It has to be
+/// there before a port is published; one that is lost for a moment keeps its ports, since it comes back the same.
 fn serving_address(
     picture: &Picture<'_>,
     key: &InstanceKey,
     spec: &InstanceSpec,
     addresses: &BTreeMap<(InstanceKey, NetworkKey), Ipv4Addr>,
+    have: Option<&TableSeen>,
 ) -> Option<Ipv4Addr> {
     let network = |at: &crate::model::NetworkUse| NetworkKey { app: key.app.clone(), network: at.network.clone() };
     let internal = |network: &NetworkKey| picture.desired.network(network).is_some_and(|spec| spec.internal);
     let networks: Vec<NetworkKey> = spec.networks.iter().map(network).collect();
     let outward = networks.iter().find(|network| !internal(network)).or(networks.first())?;
-    addresses.get(&(key.clone(), outward.clone())).copied()
+    let published = |address: &Ipv4Addr| {
+        let mut targets = have.into_iter().flat_map(|have| have.ruleset.publications.values().flatten());
+        targets.any(|target| target.address == *address)
+    };
+    let lost = || picture.allocation().address(key, outward).ok().filter(published);
+    addresses.get(&(key.clone(), outward.clone())).copied().or_else(lost)
 }
 
 fn host_port(

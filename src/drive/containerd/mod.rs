@@ -150,8 +150,7 @@ impl Containerd {
 
     /// The log of an instance.
     pub fn log_path(&self, instance: &InstanceKey) -> PathBuf {
-        let name = format!("{}-{}.log", instance.service, instance.replica);
-        self.inner.options.log_dir.join(instance.app.as_str()).join(name)
+        crate::drive::files::log_file(&self.inner.options.log_dir, instance)
     }
 
     pub(in crate::drive) fn link(&self) -> &Link {

@@ -14,7 +14,7 @@ mod paths;
 mod resolver;
 mod wakes;
 
-pub use paths::{instance_dir, volume_dir};
+pub use paths::{instance_dir, log_file, volume_dir};
 
 use super::fault::{Fault, Said as _};
 use super::{Counters, Wake, sight, source, thread};
@@ -23,6 +23,7 @@ use futures::{Stream, stream};
 use nix::dir::Dir;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -38,6 +39,8 @@ const LARGEST: u64 = 1 << 20;
 pub struct Options {
     /// The agent's run directory: `/run/stead`.
     pub run_dir: PathBuf,
+    /// Where logs are: `/var/log/stead`.
+    pub log_dir: PathBuf,
     /// Where volumes are: `/var/lib/stead/volumes`.
     pub volumes_dir: PathBuf,
     /// The host's resolver file: `/etc/resolv.conf`.
@@ -50,9 +53,10 @@ pub struct Options {
 
 impl Options {
     /// The usual places on a machine.
-    pub fn at(run_dir: PathBuf, volumes_dir: PathBuf, counters: Arc<Counters>) -> Self {
+    pub fn at(run_dir: PathBuf, log_dir: PathBuf, volumes_dir: PathBuf, counters: Arc<Counters>) -> Self {
         Self {
             run_dir,
+            log_dir,
             volumes_dir,
             resolv_conf: "/etc/resolv.conf".into(),
             resolv_conf_behind_stub: "/run/systemd/resolve/resolv.conf".into(),
@@ -79,10 +83,10 @@ impl Files {
         sight(thread::run("look at files", move || whole(&options)).await)
     }
 
-    /// Looks at one instance's files; `None` when it has no folder.
+    /// Looks at one instance's files; `None` when it has neither a folder nor a log.
     pub async fn look_instance(&self, key: &InstanceKey) -> Sight<Option<InstanceFiles>> {
-        let folder = instance_dir(&self.options.run_dir, key);
-        sight(thread::run("look at an instance's files", move || instance(&folder)).await)
+        let (options, key) = (Arc::clone(&self.options), key.clone());
+        sight(thread::run("look at an instance's files", move || instance(&options, &key)).await)
     }
 
     /// Looks whether a volume has its directory.
@@ -110,9 +114,11 @@ impl Files {
 
 fn whole(options: &Options) -> Result<FilesSeen, Fault> {
     let mut seen = FilesSeen { resolver: resolver::look(options)?, ..FilesSeen::default() };
-    for key in paths::instances(&options.run_dir)? {
-        // Gone since it was listed, if it has no folder.
-        if let Some(files) = instance(&instance_dir(&options.run_dir, &key))? {
+    let mut keys: BTreeSet<InstanceKey> = paths::instances(&options.run_dir)?.into_iter().collect();
+    keys.extend(paths::logs(&options.log_dir)?);
+    for key in keys {
+        // Gone since it was listed, if it has nothing.
+        if let Some(files) = instance(options, &key)? {
             seen.instances.insert(key, files);
         }
     }
@@ -120,9 +126,12 @@ fn whole(options: &Options) -> Result<FilesSeen, Fault> {
     Ok(seen)
 }
 
-fn instance(folder: &Path) -> Result<Option<InstanceFiles>, Fault> {
-    if !is_directory(folder)? {
-        return Ok(None);
+fn instance(options: &Options, key: &InstanceKey) -> Result<Option<InstanceFiles>, Fault> {
+    let folder = instance_dir(&options.run_dir, key);
+    if !is_directory(&folder)? {
+        let log = log_file(&options.log_dir, key);
+        let there = log.try_exists().said(|| format!("look at {}", log.display()))?;
+        return Ok(there.then(InstanceFiles::default));
     }
     let file = |file: InstanceFile| read(&folder.join(file.name()));
     Ok(Some(InstanceFiles {
@@ -173,7 +182,7 @@ fn act(options: &Options, step: &Step) -> Result<Outcome, Fault> {
         Step::WriteFile { instance, file, content } => {
             write(&instance_dir(&options.run_dir, instance), file.name(), content.as_bytes())
         }
-        Step::DropFiles { instance } => drop_folder(&options.run_dir, instance),
+        Step::DropFiles { instance } => drop_files(options, instance),
         Step::MakeVolume { volume } => {
             let path = volume_dir(&options.volumes_dir, volume);
             if is_directory(&path)? {
@@ -216,15 +225,25 @@ fn write(folder: &Path, name: &str, content: &[u8]) -> Result<Outcome, Fault> {
     Ok(Outcome::Done)
 }
 
-/// Removes an instance's folder, and those above it that it leaves empty.
-fn drop_folder(run_dir: &Path, key: &InstanceKey) -> Result<Outcome, Fault> {
-    let folder = instance_dir(run_dir, key);
+/// Removes an instance's log and its folder, and the folders above them that they leave empty. The folder goes last: it
+/// is what tells of the instance.
+fn drop_files(options: &Options, key: &InstanceKey) -> Result<Outcome, Fault> {
+    let log = log_file(&options.log_dir, key);
+    match fs::remove_file(&log) {
+        Err(error) if !is_absent(&error) => return Err(error).said(|| format!("remove {}", log.display())),
+        _ => {}
+    }
+    if let Some(app) = log.parent() {
+        // Another instance's log is in it, or it is gone already.
+        let _ = fs::remove_dir(app);
+    }
+    let folder = instance_dir(&options.run_dir, key);
     let outcome = match fs::remove_dir_all(&folder) {
         Ok(()) => Outcome::Done,
         Err(error) if is_absent(&error) => Outcome::Already,
         Err(error) => return Err(error).said(|| format!("remove {}", folder.display())),
     };
-    let root = paths::instances_root(run_dir);
+    let root = paths::instances_root(&options.run_dir);
     for parent in folder.ancestors().skip(1).take_while(|parent| *parent != root) {
         // Another instance's files are in it, or it is gone already.
         if fs::remove_dir(parent).is_err() {

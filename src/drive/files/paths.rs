@@ -19,6 +19,26 @@ pub fn instance_dir(run_dir: &Path, key: &InstanceKey) -> PathBuf {
     instances_root(run_dir).join(key.app.as_str()).join(service).join(key.replica.to_string())
 }
 
+/// The log of an instance.
+pub fn log_file(log_dir: &Path, key: &InstanceKey) -> PathBuf {
+    log_dir.join(key.app.as_str()).join(format!("{}-{}.log", key.service, key.replica))
+}
+
+/// Every instance that has a log.
+pub(super) fn logs(log_dir: &Path) -> Result<Vec<InstanceKey>, Fault> {
+    let mut found = Vec::new();
+    for app in names(log_dir)?.into_iter().filter(|app| app.parse::<AppName>().is_ok()) {
+        let files = names(&log_dir.join(&app))?;
+        found.extend(files.iter().filter_map(|name| {
+            let (service, replica) = name.strip_suffix(".log")?.rsplit_once('-')?;
+            let key =
+                InstanceKey { app: app.parse().ok()?, service: service.parse().ok()?, replica: replica.parse().ok()? };
+            (log_file(log_dir, &key).file_name()?.to_str()? == name).then_some(key)
+        }));
+    }
+    Ok(found)
+}
+
 /// The directory of a named volume.
 pub fn volume_dir(volumes_dir: &Path, key: &VolumeKey) -> PathBuf {
     volumes_dir.join(key.app.as_str()).join(encode(key.volume.as_str()))
