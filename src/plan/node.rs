@@ -184,6 +184,7 @@ pub(super) fn stray(picture: &Picture<'_>, key: &StrayKey) -> Decision {
     };
     let why = "nothing leads to it any more";
     match key {
+        StrayKey::Snapshot(_) | StrayKey::Lease(_) if !runtime.strays.contains(key) => Decision::Settled,
         StrayKey::Snapshot(key) => act(Step::RemoveSnapshot { key: key.clone() }, why),
         StrayKey::Lease(id) => {
             let user = picture.images().keys().find(|reference| picture.marks.lease(reference) == *id);

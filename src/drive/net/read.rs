@@ -60,6 +60,14 @@ pub(super) fn index(body: &[u8]) -> Option<u32> {
     number(body, 4)
 }
 
+/// Whether a message about settings is about all links at once, as `net.ipv4.ip_forward` is.
+pub(super) fn netconf_of_all(body: &[u8]) -> bool {
+    const HEADER: usize = 4;
+    const NETCONFA_IFINDEX: u16 = 1;
+    const ALL: u32 = -1_i32 as u32;
+    Attributes::behind(body, HEADER).any(|(kind, value)| kind == NETCONFA_IFINDEX && number(value, 0) == Some(ALL))
+}
+
 /// Text up to its terminating zero.
 pub(super) fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());

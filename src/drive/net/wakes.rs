@@ -66,7 +66,7 @@ pub(super) fn all(shared: &Arc<Shared>) -> impl Stream<Item = Wake> + use<> {
     )
 }
 
-/// Links, addresses and routes, on the host and in every netns that has a link of ours.
+/// Links, addresses, routes and the forwarding setting, on the host and in every netns that has a link of ours.
 struct Links {
     listener: Listener,
     shared: Arc<Shared>,
@@ -77,7 +77,8 @@ impl Source for Links {
     const DOMAIN: Domain = Domain::Net;
 
     fn open(shared: &Arc<Shared>) -> io::Result<Self> {
-        let groups = [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv4Route];
+        let groups =
+            [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv4Route, MulticastGroup::Ipv4Netconf];
         let listener = Listener::open(netlink_sys::protocols::NETLINK_ROUTE, &groups.map(|group| group as u32), true)?;
         Ok(Self { listener, shared: Arc::clone(shared) })
     }
@@ -96,10 +97,18 @@ impl Source for Links {
 impl Shared {
     /// Where an event says to look. Links that are not ours do not ring, nor do netns that are not.
     fn link_event(&self, netns: Option<u32>, kind: u16, body: &[u8]) -> Option<(Scope, &'static str)> {
+        if netns.is_some() && kind == libc::RTM_NEWNETCONF {
+            return None; // a setting inside a netns that nothing of ours depends on
+        }
         let index = &mut *self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = netns {
             let instance = Key::Instance(index.netns.get(&id)?.clone());
             return Some((Scope::Part(instance, Domain::Net), "changed inside its netns"));
+        }
+        if kind == libc::RTM_NEWNETCONF {
+            // Only of all links at once: each link tells the same by itself.
+            let all = read::netconf_of_all(body);
+            return all.then_some((Scope::Part(Key::Publication, Domain::Net), "forwarding changed"));
         }
         let (owner, because) = match kind {
             libc::RTM_NEWLINK | libc::RTM_DELLINK => match read::link(body) {
