@@ -5,7 +5,7 @@ use super::paths::alive;
 use super::say::{Failure, fail};
 use super::seams::Interrupted;
 use crate::desired::{Directory, Options};
-use crate::drive::containerd::start_ticks;
+use crate::drive::containerd::{IMPORT_LOCKS, start_ticks};
 use crate::drive::node::{Node, Places};
 use crate::drive::{Counters, write_atomic};
 use crate::model::{Status, Timestamp};
@@ -56,10 +56,16 @@ enum LogFormat {
 /// Runs the agent.
 pub fn run(paths: &Paths, flags: Flags) -> Result<ExitCode, Failure> {
     log(&flags)?;
-    // the folders for exits and import locks are there from the beginning, so that nothing later finds its place missing
-    for dir in [&paths.run.join("exits"), &paths.run.join("imports"), &paths.root, &paths.logs] {
+    // the places for exits and import locks are there from the beginning, so that nothing later finds them missing
+    for dir in [&paths.run.join("exits"), &paths.root, &paths.logs] {
         std::fs::create_dir_all(dir).map_err(|error| fail(format!("cannot make {}", dir.display()), &error))?;
     }
+    let locks = paths.run.join(IMPORT_LOCKS);
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&locks)
+        .map_err(|error| fail(format!("cannot make {}", locks.display()), &error))?;
     let _lock = lock(paths)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| fail("cannot start the runtime", &error))?;

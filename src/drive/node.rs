@@ -183,7 +183,7 @@ impl Node {
                 let found = self.net.look_stray(&key).await;
                 Sighting::Stray { key, found }
             }
-            Key::Stray(key @ (StrayKey::Snapshot(_) | StrayKey::Lease(_))) => {
+            Key::Stray(key @ (StrayKey::Snapshot(_) | StrayKey::Lease(_) | StrayKey::Shim { .. })) => {
                 let found = self.containerd.look_stray(&key).await;
                 Sighting::Stray { key, found }
             }

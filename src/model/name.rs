@@ -170,6 +170,16 @@ pub enum StrayKey {
     Snapshot(String),
     /// An import lease of ours, by its id.
     Lease(String),
+    /// A shim of our namespace that containerd lost when its client died in the middle of a call: no record and no task
+    /// has its id any more. The process is its identity.
+    Shim {
+        /// The container that it was for.
+        id: String,
+        /// The shim.
+        pid: u32,
+        /// Its start time in clock ticks.
+        start_ticks: u64,
+    },
 }
 
 impl fmt::Display for StrayKey {
@@ -179,6 +189,7 @@ impl fmt::Display for StrayKey {
             Self::Netns(name) => write!(f, "netns {name}"),
             Self::Snapshot(key) => write!(f, "snapshot {key}"),
             Self::Lease(id) => write!(f, "lease {id}"),
+            Self::Shim { id, pid, .. } => write!(f, "shim of {id} (pid {pid})"),
         }
     }
 }

@@ -87,7 +87,7 @@ pub enum StraySeen {
     Link(LinkSeen),
     /// A netns with its inode.
     Netns(u64),
-    /// A snapshot or a lease, still there.
+    /// A snapshot, a lease or a shim, still there.
     There,
 }
 
@@ -168,7 +168,7 @@ impl Observed {
     }
 
     fn take_stray(&mut self, key: StrayKey, found: Sight<StraySeen>) {
-        if matches!(key, StrayKey::Snapshot(_) | StrayKey::Lease(_)) {
+        if matches!(key, StrayKey::Snapshot(_) | StrayKey::Lease(_) | StrayKey::Shim { .. }) {
             put(&mut self.runtime, found, |all, found| {
                 if found == StraySeen::Gone {
                     all.strays.remove(&key)
@@ -195,7 +195,7 @@ impl Observed {
                 all.stray_netns.remove(name);
                 all.strays.remove(&key);
             }
-            (_, StrayKey::Snapshot(_) | StrayKey::Lease(_)) => {}
+            (_, StrayKey::Snapshot(_) | StrayKey::Lease(_) | StrayKey::Shim { .. }) => {}
         });
     }
 }

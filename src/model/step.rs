@@ -35,6 +35,16 @@ pub enum Step {
         id: String,
     },
 
+    /// Ends a shim that containerd has lost, and removes its bundle.
+    EndShim {
+        /// The container that it was for.
+        id: String,
+        /// The shim.
+        pid: u32,
+        /// Its start time in clock ticks.
+        start_ticks: u64,
+    },
+
     // the instance in containerd
     /// Prepares the writable snapshot of a container, labelled as the instance's and as a GC root.
     PrepareSnapshot {
@@ -393,6 +403,7 @@ impl Step {
             Self::ImportImage { .. }
             | Self::UnpackImage { .. }
             | Self::DropLease { .. }
+            | Self::EndShim { .. }
             | Self::PrepareSnapshot { .. }
             | Self::CreateContainer(_)
             | Self::CreateTask { .. }
@@ -443,6 +454,7 @@ impl Step {
             Self::ImportImage { .. } => "import-image",
             Self::UnpackImage { .. } => "unpack-image",
             Self::DropLease { .. } => "drop-lease",
+            Self::EndShim { .. } => "end-shim",
             Self::PrepareSnapshot { .. } => "prepare-snapshot",
             Self::CreateContainer(_) => "create-container",
             Self::CreateTask { .. } => "create-task",

@@ -83,6 +83,10 @@ fn runtime_step(all: &mut RuntimeSeen, marks: &Marks, key: &Key, step: &Step, no
             }
             all.strays.retain(|stray| *stray != crate::model::StrayKey::Lease(id.clone()));
         }
+        Step::EndShim { pid, .. } => {
+            let ended = |stray: &crate::model::StrayKey| matches!(stray, crate::model::StrayKey::Shim { pid: shim, .. } if shim == pid);
+            all.strays.retain(|stray| !ended(stray));
+        }
         Step::PrepareSnapshot { instance, key, parent } => {
             let side = all.instances.entry(instance.clone()).or_default();
             side.snapshots.push(SnapshotSeen { key: key.clone(), parent: parent.clone() });

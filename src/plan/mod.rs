@@ -35,8 +35,7 @@ pub use foresee::{foresee, to_the_end};
 pub use names::host_name;
 
 use crate::model::{
-    Archive, Blocker, Decision, Desired, Hold, InstanceKey, Key, Marks, NetworkKey, Observed, Service, Sight, StrayKey,
-    Timestamp,
+    Archive, Blocker, Decision, Desired, Hold, InstanceKey, Key, Marks, NetworkKey, Observed, Service, Sight, Timestamp,
 };
 use ipnet::Ipv4Net;
 use std::cell::OnceCell;
@@ -152,9 +151,7 @@ pub fn decide(picture: &Picture<'_>, key: &Key, holds: &Holds, now: Timestamp) -
         Key::Volume(key) => node::volume(picture, key),
         Key::Instance(key) => instance::decide(picture, key, now),
         Key::Publication => node::publication(picture),
-        Key::Stray(key @ (StrayKey::Link(_) | StrayKey::Netns(_) | StrayKey::Snapshot(_) | StrayKey::Lease(_))) => {
-            node::stray(picture, key)
-        }
+        Key::Stray(key) => node::stray(picture, key),
     };
     match (decision, holds.get(key)) {
         (Decision::Do(step, _), Some(hold)) if hold.step == step.name() && now < hold.until => {

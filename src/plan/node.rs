@@ -184,8 +184,13 @@ pub(super) fn stray(picture: &Picture<'_>, key: &StrayKey) -> Decision {
     };
     let why = "nothing leads to it any more";
     match key {
-        StrayKey::Snapshot(_) | StrayKey::Lease(_) if !runtime.strays.contains(key) => Decision::Settled,
+        StrayKey::Snapshot(_) | StrayKey::Lease(_) | StrayKey::Shim { .. } if !runtime.strays.contains(key) => {
+            Decision::Settled
+        }
         StrayKey::Snapshot(key) => act(Step::RemoveSnapshot { key: key.clone() }, why),
+        StrayKey::Shim { id, pid, start_ticks } => {
+            act(Step::EndShim { id: id.clone(), pid: *pid, start_ticks: *start_ticks }, "containerd has lost it")
+        }
         StrayKey::Lease(id) => {
             let user = picture.images().keys().find(|reference| picture.marks.lease(reference) == *id);
             match user.filter(|reference| !runtime.images.contains_key(*reference)) {

@@ -4,7 +4,7 @@ use super::state::{Event, Looked, Start, State, Stepped};
 use super::{Clock, Report, Settings, Stopped};
 use crate::drive::Drive;
 use crate::model::{
-    Cause, CauseKind, Decision, Desired, Domain, Key, Marks, Outcome, Scope, Sight, Sighting, Step, StrayKey, Timestamp,
+    Cause, CauseKind, Decision, Desired, Domain, Key, Marks, Outcome, Scope, Sight, Sighting, Step, Timestamp,
 };
 use crate::plan::{self, Holds, Picture};
 use futures::future::LocalBoxFuture;
@@ -201,9 +201,7 @@ fn blind_sighting(scope: &Scope, why: &str) -> Sighting {
         Key::Network(key) => Sighting::Network { key: key.clone(), bridge: Sight::unseen(why) },
         Key::Volume(key) => Sighting::Volume { key: key.clone(), exists: Sight::unseen(why) },
         Key::Publication => Sighting::Publication { table: Sight::unseen(why), ip_forward: Sight::unseen(why) },
-        Key::Stray(key @ (StrayKey::Link(_) | StrayKey::Netns(_) | StrayKey::Snapshot(_) | StrayKey::Lease(_))) => {
-            Sighting::Stray { key: key.clone(), found: Sight::unseen(why) }
-        }
+        Key::Stray(key) => Sighting::Stray { key: key.clone(), found: Sight::unseen(why) },
     }
 }
 

@@ -128,6 +128,7 @@ impl Containerd {
             return Ok(Outcome::Moved);
         }
         let id = &identity.id;
+        self.end_shims_of(id).await?;
         let request = self.link().request(DeleteContainerRequest { id: id.clone() });
         let echo = self.echoes().expect("/containers/delete", id);
         let outcome =

@@ -1,51 +1,55 @@
-//! Who works under an import lease: a lock file beside the run directory, held by the process that imports. It ends
-//! with its process, so a lease without a held lock is one that a crash has left.
+//! Who works under an import lease: a lock on one byte of a file in the run directory, held by the process that imports.
+//! It ends with its process, so a lease without a held lock is one that a crash has left; and nothing is left but the
+//! one file, whatever is killed when.
 
-use std::fs::{self, File, TryLockError};
+use crate::model::slot_hash;
+use nix::fcntl::{FcntlArg, fcntl};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// A held lock; dropping it lets go and removes the file.
+/// The file's name.
+pub const FILE: &str = "imports.lock";
+
+/// A held lock; dropping it lets go.
 #[derive(Debug)]
 pub struct Hold {
-    path: PathBuf,
     _file: File,
 }
 
 /// Whether somebody works under this lease.
-pub fn is_held(folder: &Path, lease: &str) -> io::Result<bool> {
-    let file = match File::open(folder.join(lease)) {
+pub fn is_held(path: &Path, lease: &str) -> io::Result<bool> {
+    let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
-    match file.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    let mut lock = lock(lease, libc::F_WRLCK);
+    fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
 /// Takes the lock of a lease; `None` when somebody else has it.
-pub fn take(folder: &Path, lease: &str) -> io::Result<Option<Hold>> {
-    fs::create_dir_all(folder)?;
-    let path = folder.join(lease);
-    let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(None),
-        Err(TryLockError::Error(error)) => return Err(error),
+pub fn take(path: &Path, lease: &str) -> io::Result<Option<Hold>> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
     }
-    // Between opening and locking, the holder before us may have removed the file: then this lock is nobody's.
-    let same = fs::metadata(&path).is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()));
-    Ok(same.then_some(Hold { path, _file: file }))
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
+    match fcntl(&file, FcntlArg::F_OFD_SETLK(&lock(lease, libc::F_WRLCK))) {
+        Ok(_) => Ok(Some(Hold { _file: file })),
+        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "a lock file stays");
-        }
+/// One byte at an offset that is the lease's own.
+fn lock(lease: &str, kind: i32) -> libc::flock {
+    let offset = slot_hash(lease) >> 2;
+    libc::flock {
+        l_type: i16::try_from(kind).unwrap_or_default(),
+        l_whence: 0, // SEEK_SET
+        l_start: i64::try_from(offset).unwrap_or_default(),
+        l_len: 1,
+        l_pid: 0, // what open file description locks ask for
     }
 }
 
@@ -56,12 +60,14 @@ mod tests {
     #[test]
     fn a_lease_is_held_as_long_as_its_hold_lives() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        assert!(!is_held(folder.path(), "l").expect("asks"));
-        let hold = take(folder.path(), "l").expect("asks").expect("is free");
-        assert!(is_held(folder.path(), "l").expect("asks"));
-        assert!(take(folder.path(), "l").expect("asks").is_none());
+        let path = folder.path().join(FILE);
+        assert!(!is_held(&path, "l").expect("asks"));
+        let hold = take(&path, "l").expect("asks").expect("is free");
+        assert!(is_held(&path, "l").expect("asks"));
+        assert!(!is_held(&path, "another").expect("asks"));
+        assert!(take(&path, "l").expect("asks").is_none());
         drop(hold);
-        assert!(!is_held(folder.path(), "l").expect("asks"));
-        assert!(take(folder.path(), "l").expect("asks").is_some());
+        assert!(!is_held(&path, "l").expect("asks"));
+        assert!(take(&path, "l").expect("asks").is_some());
     }
 }

@@ -64,6 +64,7 @@ impl Containerd {
             .filter(|id| !images.keys().any(|reference| self.marks().lease(reference) == **id))
             .map(|id| StrayKey::Lease(id.clone()))
             .collect();
+        strays.extend(self.lost_shims(&containers).await?);
         let mut instances: BTreeMap<InstanceKey, RuntimeSide> = BTreeMap::new();
         for info in snapshots.into_iter().filter(|info| info.labels.contains_key(labels::APP)) {
             match labels::instance(&info.labels) {
@@ -110,6 +111,7 @@ impl Containerd {
                     info.labels.contains_key(labels::APP) && labels::instance(&info.labels).is_none()
                 })
             }
+            StrayKey::Shim { id, pid, start_ticks } => self.is_lost_shim(id, *pid, *start_ticks).await?,
             StrayKey::Link(_) | StrayKey::Netns(_) => false,
         };
         Ok(if there { StraySeen::There } else { StraySeen::Gone })
@@ -151,7 +153,7 @@ impl Containerd {
         let ours = leases.into_iter().map(|lease| lease.id).filter(|id| id.starts_with(&prefix));
         let mut idle = HashSet::new();
         for id in ours {
-            if !hold::is_held(&self.holds_folder(), &id).map_err(|error| CallError::local("import locks", error))? {
+            if !hold::is_held(&self.holds_file(), &id).map_err(|error| CallError::local("import locks", error))? {
                 idle.insert(id);
             }
         }

@@ -24,6 +24,7 @@ mod link;
 mod look;
 mod pidfd;
 mod process;
+mod shims;
 mod signal;
 mod snapshots;
 pub mod spec;
@@ -33,6 +34,7 @@ mod wakes;
 mod witness;
 
 pub use error::CallError;
+pub use hold::FILE as IMPORT_LOCKS;
 pub(in crate::drive) use process::after_hours;
 pub use process::start_ticks;
 
@@ -116,6 +118,7 @@ impl Containerd {
             Step::ImportImage { reference, archive } => image::import_step(self, reference, archive).await,
             Step::UnpackImage { reference } => image::unpack_step(self, reference).await,
             Step::DropLease { id } => image::drop_lease(self, id).await,
+            Step::EndShim { id, pid, start_ticks } => self.end_shim(id, *pid, *start_ticks).await,
             Step::PrepareSnapshot { instance, key, parent } => self.prepare_snapshot(instance, key, parent).await,
             Step::CreateContainer(ask) => self.create_container(ask).await,
             Step::CreateTask { container } => self.create_task(container).await,
@@ -165,9 +168,9 @@ impl Containerd {
         &self.inner.documents
     }
 
-    /// The folder of the locks that importers hold.
-    pub(in crate::drive) fn holds_folder(&self) -> PathBuf {
-        self.inner.options.run_dir.join("imports")
+    /// The file of the locks that importers hold.
+    pub(in crate::drive) fn holds_file(&self) -> PathBuf {
+        self.inner.options.run_dir.join(hold::FILE)
     }
 
     fn boot(&self) -> &str {

@@ -69,7 +69,7 @@ pub(super) async fn unpack_step(containerd: &Containerd, reference: &str) -> Res
 
 /// The step that ends a lease that a cut-off import left; one that somebody works under is left to him.
 pub(super) async fn drop_lease(containerd: &Containerd, id: &str) -> Result<Outcome, CallError> {
-    let hold = hold::take(&containerd.holds_folder(), id);
+    let hold = hold::take(&containerd.holds_file(), id);
     match hold.map_err(|error| CallError::local("the lock of the import", error))? {
         Some(_hold) => end_lease(containerd, id).await,
         None => Ok(Outcome::Moved),
@@ -149,7 +149,7 @@ impl Work {
 /// Takes the lock of a lease. A look or a drop has it for a moment only, an import for longer than is waited here.
 async fn take_hold(containerd: &Containerd, lease: &str) -> Result<Option<hold::Hold>, CallError> {
     for _ in 0..HOLD_TRIES {
-        let hold = hold::take(&containerd.holds_folder(), lease);
+        let hold = hold::take(&containerd.holds_file(), lease);
         let hold = hold.map_err(|error| CallError::local("the lock of the import", error))?;
         if hold.is_some() {
             return Ok(hold);

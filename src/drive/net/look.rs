@@ -114,7 +114,7 @@ impl Lens {
                     _ => StraySeen::Gone,
                 }
             }
-            StrayKey::Snapshot(_) | StrayKey::Lease(_) => StraySeen::Gone,
+            StrayKey::Snapshot(_) | StrayKey::Lease(_) | StrayKey::Shim { .. } => StraySeen::Gone,
         })
     }
 
