@@ -94,7 +94,11 @@ fn serve(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: Target) -> Decisi
 fn blind_repair(scene: &Scene<'_, '_>) -> Rung {
     let service = scene.picture.desired.service(scene.key)?;
     let attachments = scene.picture.allocation().attachments(scene.key, &service.spec, scene.picture.marks).ok()?;
-    files(scene, service.spec.hostname.as_deref(), &attachments)
+    // an instance that was never made has no file yet, and is not begun now
+    let have = scene.files.seen()?.as_ref()?;
+    let made = have.hosts.is_some() && have.resolv_conf.is_some() && have.hostname.is_some();
+    let current = || files(scene, service.spec.hostname.as_deref(), &attachments);
+    (if made { current() } else { None })
         .or_else(|| wire::repair(scene, &attachments))
         .filter(|decision| matches!(decision, Decision::Do(..)))
 }

@@ -32,9 +32,12 @@ pub(super) fn others(
     current: Option<&ContainerSeen>,
     target: &Target,
 ) -> Rung {
-    // without its snapshot a container cannot run again: it is made anew when it has ended
+    // without its snapshot a container cannot run again: it is made anew when it has ended, if there is more than its own
+    // record to make it from
     let whole = |container: &ContainerSeen| {
-        container.task != TaskSeen::None || runtime.snapshots.iter().any(|snapshot| snapshot.key == container.snapshot)
+        target.recorded
+            || container.task != TaskSeen::None
+            || runtime.snapshots.iter().any(|snapshot| snapshot.key == container.snapshot)
     };
     let is_current =
         |container: &ContainerSeen| current.is_some_and(|current| current.id == container.id) && whole(container);
@@ -66,13 +69,15 @@ fn container_away(
     container: &ContainerSeen,
     by: Option<&Target>,
 ) -> Decision {
-    let snapshot = runtime.snapshots.iter().find(|snapshot| snapshot.key == container.snapshot);
+    let shared =
+        runtime.containers.iter().any(|other| other.id != container.id && other.snapshot == container.snapshot);
+    let has_snapshot = !shared && runtime.snapshots.iter().any(|snapshot| snapshot.key == container.snapshot);
     let why = || match by {
         Some(_) => "an older generation".to_owned(),
         None => format!("{} is not wanted any more", scene.key),
     };
     match &container.task {
-        TaskSeen::None if snapshot.is_some() => {
+        TaskSeen::None if has_snapshot => {
             act(Step::RemoveSnapshot { key: container.snapshot.clone() }, format!("snapshot of {}", why()))
         }
         TaskSeen::None => act(Step::DeleteContainer { container: identity(container) }, why()),

@@ -12,6 +12,8 @@ pub(super) struct Target {
     pub record: Record,
     /// What is missing to know the attachments; they are then not judged.
     unplaced: Option<Blocker>,
+    /// It is a container's own record: that container is the only memory of it.
+    pub recorded: bool,
 }
 
 /// Whether a target can be made now.
@@ -37,7 +39,7 @@ impl Target {
             generation: app.map_or(0, |app| app.generation),
             file: service.place.file.display().to_string(),
         };
-        Self { digest: compare::digest(key, &service.spec), record, unplaced }
+        Self { digest: compare::digest(key, &service.spec), record, unplaced, recorded: false }
     }
 
     /// The generation that the instance's best container was made from.
@@ -45,7 +47,7 @@ impl Target {
         let readable = runtime.containers.iter().filter(|container| !container.wedged);
         let best = readable.max_by_key(|container| (rank(&container.task), container.attempt))?;
         let record = best.record.clone()?;
-        Some(Self { digest: best.digest.clone(), record, unplaced: None })
+        Some(Self { digest: best.digest.clone(), record, unplaced: None, recorded: true })
     }
 
     /// Whether a container is of this target.

@@ -1,10 +1,10 @@
 //! An instance's way to its networks: netns, links, addresses, route. Repaired under the running task; never taken from it.
 
-use super::instance::{Rung, Scene, act};
+use super::instance::{Rung, Scene, act, identity};
 use super::target::Target;
 use crate::model::{
     Attachment, Blocker, Decision, InterfaceSeen, Key, LinkIdentity, LinkSeen, NetSide, NetnsIdentity, NetnsSeen,
-    NetworkKey, RuntimeSide, Sight, Step, TaskSeen,
+    RuntimeSide, Sight, Step, TaskSeen,
 };
 use ipnet::Ipv4Net;
 
@@ -28,7 +28,7 @@ pub(super) fn whole(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Targe
         Ok(netns) => netns,
         Err(decision) => return Some(decision),
     };
-    surplus(scene, side, target, live)
+    surplus(scene, side, netns, target, live)
         .or_else(|| loopback(scene, netns))
         .or_else(|| target.record.attachments.iter().find_map(|at| attachment(scene, side, netns, at, live)))
         .or_else(|| route(scene, netns, &target.record.attachments))
@@ -78,29 +78,40 @@ fn namespace<'s>(
         TaskSeen::Running { pid, start_ticks } => Some((pid, start_ticks)),
         _ => None,
     });
-    Err(match running {
-        Some((pid, start_ticks)) => {
+    let made = runtime.containers.iter().find_map(|container| match container.task {
+        TaskSeen::Created { pid } => Some((identity(container), pid)),
+        _ => None,
+    });
+    Err(match (running, made) {
+        (Some((pid, start_ticks)), _) => {
             act(Step::AdoptNetns { name, pid, start_ticks }, "the netns file is gone, its process lives")
         }
-        None if live => Decision::Wait(vec![Blocker::Stuck {
+        (None, Some((container, pid))) => {
+            act(Step::DeleteTask { container, pid }, "it was made in a netns that is gone, and not started")
+        }
+        (None, None) if live => Decision::Wait(vec![Blocker::Stuck {
             what: "the netns file is gone, and the task that may use it cannot be judged".to_owned(),
             hint: "it is looked at again; nothing is rebuilt under a task that may be alive".to_owned(),
         }]),
-        None => act(Step::MakeNetns { name }, "no netns"),
+        (None, None) => act(Step::MakeNetns { name }, "no netns"),
     })
 }
 
-/// Links into networks that the target is not in.
-fn surplus(scene: &Scene<'_, '_>, side: &NetSide, target: &Target, live: bool) -> Rung {
-    let wanted = |network: &NetworkKey| target.record.attachments.iter().any(|at| at.network == *network);
+/// Links into networks that the target is not in, and links that are inside under a name that another one needs: they go
+/// before any is made.
+fn surplus(scene: &Scene<'_, '_>, side: &NetSide, netns: &NetnsSeen, target: &Target, live: bool) -> Rung {
     if live {
         return None;
     }
-    let (network, link) = side.links.iter().find(|(network, _)| !wanted(network))?;
-    Some(act(
-        Step::DropLink { link: link_identity(link) },
-        format!("{} is not in network {network} any more", scene.key),
-    ))
+    side.links.iter().find_map(|(network, link)| {
+        let drop = |why: String| Some(act(Step::DropLink { link: link_identity(link) }, why));
+        let Some(at) = target.record.attachments.iter().find(|at| at.network == *network) else {
+            return drop(format!("{} is not in network {network} any more", scene.key));
+        };
+        let inside = netns.interfaces.iter().find(|(_, interface)| interface.peer_index == link.index);
+        let (name, _) = inside.filter(|(name, _)| **name != at.interface)?;
+        drop(format!("it is `{name}` inside, to be `{}`", at.interface))
+    })
 }
 
 fn netns_identity(scene: &Scene<'_, '_>, netns: &NetnsSeen) -> NetnsIdentity {
@@ -130,10 +141,6 @@ fn attachment(scene: &Scene<'_, '_>, side: &NetSide, netns: &NetnsSeen, at: &Att
     let Some((interface, inside)) = inside else {
         return Some(lost_peer(link, live));
     };
-    if *interface != at.interface && !live {
-        let why = format!("it is `{interface}` inside, to be `{}`", at.interface);
-        return Some(act(Step::DropLink { link: link_identity(link) }, why));
-    }
     port(scene, link, bridge, at).or_else(|| address(scene, netns, interface, inside, at))
 }
 
