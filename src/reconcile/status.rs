@@ -334,7 +334,8 @@ fn state(view: &View<'_>, key: &Key, best: Option<&ContainerSeen>, wanted: Optio
         Some((TaskSeen::Running { .. }, best)) if best.stopping.is_some_and(|stop| !stop.revoked) => "stopping",
         Some((TaskSeen::Running { .. }, _)) if held || stuck => "degraded",
         Some((TaskSeen::Running { .. }, _)) => "running",
-        Some((TaskSeen::Unknown { .. }, _)) => "unknown",
+        // containerd answers, the task's shim does not
+        Some((TaskSeen::Unknown { .. }, _)) => "degraded",
         Some((TaskSeen::Created { .. }, _)) => "starting",
         Some((TaskSeen::Stopped(_) | TaskSeen::None, best)) if best.run.is_some() => ended(view, key, best, wanted),
         _ => not_yet(view, decision, held, stuck),

@@ -30,6 +30,7 @@ mod snapshots;
 pub mod spec;
 mod task_state;
 mod tasks;
+mod turns;
 mod wakes;
 mod witness;
 

@@ -5,6 +5,7 @@
 
 use super::error::CallError;
 use super::link::READ;
+use super::turns::TURN_EVERY;
 use super::{Containerd, process};
 use crate::drive::Wake;
 use crate::model::{Domain, Key};
@@ -163,13 +164,26 @@ async fn next(stream: &mut Streaming<Envelope>) -> Result<Envelope, CallError> {
     }
 }
 
-/// Passes events on until the stream breaks or containerd goes mute; `None` when nobody listens any more.
+/// Passes events on, and asks shims in turns, until the stream breaks or containerd goes mute; `None` when nobody listens
+/// any more.
 async fn events(containerd: &Containerd, mut stream: Streaming<Envelope>, wakes: &mut Sender) -> Option<CallError> {
     let alive = async {
         loop {
             sleep(PROBE_EVERY).await;
             if let Err(error) = probe(containerd).await {
                 return error;
+            }
+        }
+    };
+    let mut rings = wakes.clone();
+    let turns = async {
+        let mut last = None;
+        loop {
+            sleep(TURN_EVERY).await;
+            for wake in containerd.ask_shims(&mut last).await {
+                if rings.send(wake).await.is_err() {
+                    return;
+                }
             }
         }
     };
@@ -187,6 +201,7 @@ async fn events(containerd: &Containerd, mut stream: Streaming<Envelope>, wakes:
     tokio::select! {
         error = alive => Some(error),
         error = pass => error,
+        () = turns => None,
     }
 }
 

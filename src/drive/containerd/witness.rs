@@ -89,6 +89,12 @@ impl Witness {
         lock(&self.shared.watched).remove(&(container.to_owned(), pid));
     }
 
+    /// The processes that live, as far as we know, by container.
+    pub fn alive(&self) -> BTreeSet<(String, u32)> {
+        let watched = lock(&self.shared.watched);
+        watched.iter().filter(|(_, watch)| **watch == Watch::Alive).map(|(id, _)| id.clone()).collect()
+    }
+
     /// Whether a process is known to have ended while its status is not established yet.
     pub fn is_pending(&self, container: &str, pid: u32) -> bool {
         lock(&self.shared.watched).get(&(container.to_owned(), pid)) == Some(&Watch::Ended)
