@@ -124,3 +124,26 @@ async fn an_agent_that_starts_anew_knows(mut rig: Rig) {
     let (_, exit) = rig.until("the exit", &lives, witnessed).await;
     assert_eq!((exit.pid, exit.status), (live_pid, ExitStatus::Code(9)));
 }
+
+on_both!(
+    /// containerd drops a task whose shim died, and may fail to end its process: that one is not gone, and can be ended.
+    a_process_without_a_task_is_not_gone
+);
+async fn a_process_without_a_task_is_not_gone(rig: Rig) {
+    let web = key("web");
+    let (container, pid) = rig.shell(&web, "sleep 1000").await;
+    // the runtime's state is lost, so the clean-up finds nothing to kill
+    std::fs::rename(format!("/run/containerd/runc/stead/{}", container.id), "/run/lost").unwrap();
+    kill(pid_of(rig.shim(&container)), Signal::SIGKILL).unwrap();
+    await_until("containerd to drop the task", Duration::from_secs(10), || {
+        let tasks = rig.ctr("tasks ls");
+        if tasks.contains(&container.id) { Err(tasks) } else { Ok(()) }
+    });
+    let seen = rig.container(&web).await;
+    assert!(matches!(seen.task, TaskSeen::Unknown { .. }) && seen.task.may_live(), "{seen:?}");
+    rig.done(Step::KillTask { container: container.clone(), pid: None }).await;
+    let (seen, exit) = rig.until("the end", &web, witnessed).await;
+    assert_eq!((exit.pid, exit.status), (pid, ExitStatus::Code(137)));
+    let (seen, ()) = if seen.task == TaskSeen::None { (seen, ()) } else { rig.until("no task", &web, over).await };
+    assert_eq!(seen.task, TaskSeen::None);
+}

@@ -175,7 +175,7 @@ impl Containerd {
         self.same_container(identity).await?;
         if let Some(pid) = pid {
             match self.get_task(&identity.id).await? {
-                None => return Ok(Outcome::Already),
+                None => return self.kill_forgotten(&identity.id),
                 Some(process) if process.pid != pid => return Ok(Outcome::Moved),
                 Some(process) if process.status() == Status::Stopped => return Ok(Outcome::Already),
                 Some(_) => {}
@@ -183,9 +183,16 @@ impl Containerd {
         }
         match self.call_kill(&identity.id, SIGKILL).await {
             Ok(()) => Ok(Outcome::Done),
-            Err(error) if error.is_not_found() => Ok(Outcome::Already),
+            Err(error) if error.is_not_found() => self.kill_forgotten(&identity.id),
             Err(error) => Err(error),
         }
+    }
+
+    /// Ends a process whose shim died without taking it along: containerd has no task for it any more.
+    fn kill_forgotten(&self, id: &str) -> Result<Outcome, CallError> {
+        let killed = self.witness().kill(id);
+        let killed = killed.map_err(|error| CallError::local(format!("killing the process of {id}"), error))?;
+        Ok(if killed { Outcome::Done } else { Outcome::Already })
     }
 
     /// Deletes a task that has ended or was never started.

@@ -31,9 +31,15 @@ pub struct Witness {
 struct Shared {
     journal: Journal,
     tells_status: bool,
-    watched: Mutex<BTreeMap<(String, u32), Watch>>,
+    watched: Mutex<BTreeMap<(String, u32), Watched>>,
     woken: Mutex<BTreeSet<InstanceKey>>,
     bell: Notify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Watched {
+    start_ticks: Option<u64>,
+    state: Watch,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +75,8 @@ impl Witness {
             return Ok(());
         }
         let handle = pidfd::open(pid)?;
-        if start_ticks.is_some_and(|ticks| process::start_ticks(pid) != Some(ticks)) {
+        let seen_ticks = process::start_ticks(pid);
+        if start_ticks.is_some() && start_ticks != seen_ticks {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let handle = pidfd::watch(handle)?;
@@ -77,7 +84,8 @@ impl Witness {
             // A process that was made just now: an exit under the same pid is of an earlier one.
             self.shared.journal.forget(container, pid);
         }
-        lock(&self.shared.watched).insert(id, Watch::Alive);
+        let watched = Watched { start_ticks: seen_ticks, state: Watch::Alive };
+        lock(&self.shared.watched).insert(id, watched);
         let (shared, instance, container) = (Arc::clone(&self.shared), instance.clone(), container.to_owned());
         #[expect(clippy::disallowed_methods, reason = "an exit has to be seen even while the loop awaits a step")]
         tokio::spawn(watch(shared, instance, container, pid, handle));
@@ -97,14 +105,34 @@ impl Witness {
 
     /// Whether a process is known to have ended while its status is not established yet.
     pub fn is_pending(&self, container: &str, pid: u32) -> bool {
-        lock(&self.shared.watched).get(&(container.to_owned(), pid)) == Some(&Watch::Ended)
+        let watched = lock(&self.shared.watched).get(&(container.to_owned(), pid)).copied();
+        watched.is_some_and(|watched| watched.state == Watch::Ended)
     }
 
     /// A process of this container whose end has not been written down, and whether it has ended.
     pub fn open_of(&self, container: &str) -> Option<(u32, bool)> {
         let watched = lock(&self.shared.watched);
         let open = watched.iter().find(|((id, _), _)| id == container);
-        open.map(|((_, pid), watch)| (*pid, *watch == Watch::Ended))
+        open.map(|((_, pid), watched)| (*pid, watched.state == Watch::Ended))
+    }
+
+    /// Sends SIGKILL to the watched processes of a container, each only if it is still the one that is watched. For
+    /// processes that containerd has no task for any more; answers whether there was one.
+    pub fn kill(&self, container: &str) -> io::Result<bool> {
+        let watched = lock(&self.shared.watched).clone();
+        let mut killed = false;
+        for ((_, pid), watched) in watched.iter().filter(|((id, _), _)| id == container) {
+            match pidfd::open(*pid) {
+                Ok(handle) if watched.start_ticks.is_some() && process::start_ticks(*pid) == watched.start_ticks => {
+                    rustix::process::pidfd_send_signal(&handle, rustix::process::Signal::KILL)?;
+                    killed = true;
+                }
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(killed)
     }
 
     /// The instances with a new exit since the last call; waits for one.
@@ -124,7 +152,7 @@ async fn watch(shared: Arc<Shared>, instance: InstanceKey, container: String, pi
     let ended = handle.readable().await.map(|_| process::wall_time());
     let id = (container, pid);
     match lock(&shared.watched).get_mut(&id) {
-        Some(watch) => *watch = Watch::Ended,
+        Some(watched) => watched.state = Watch::Ended,
         None => return, // disarmed
     }
     if let Ok(at) = ended {

@@ -3,7 +3,7 @@
 use super::capabilities;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Limits of the agent itself, and the shape of the node's cgroups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl Node {
     pub fn read() -> Self {
         let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         let swap = if unified {
-            // The file is in every group but the root; a group of our own is the one we can be sure of.
-            own_group().is_some_and(|group| Path::new("/sys/fs/cgroup").join(group).join("memory.swap.max").exists())
+            // The file is in every group but the root.
+            groups_below_root().any(|group| group.join("memory.swap.max").exists())
         } else {
             Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists()
         };
@@ -59,8 +59,6 @@ fn effective_capabilities() -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-fn own_group() -> Option<String> {
-    let groups = text("/proc/self/cgroup")?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(path.to_owned())
+fn groups_below_root() -> impl Iterator<Item = PathBuf> {
+    fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path())
 }
