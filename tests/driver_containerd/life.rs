@@ -15,8 +15,8 @@ async fn a_whole_life_step_by_step(rig: Rig) {
     let (digest, chain_id) = rig.busybox().await;
     let ask = rig.ask(
         &web,
-        json!({"command": ["sh", "-c", "echo up; trap 'exit 3' TERM; while :; do sleep 0.02; done"],
-        "labels": {"team": "shop", "stead/exit": "forged"}}),
+        json!({"command": ["sh", "-c", "trap 'exit 3' TERM; echo up; while :; do sleep 0.02; done"],
+        "labels": {"team": "shop", "stead/wedged": "1"}}),
         digest,
     );
     let prepare = Step::PrepareSnapshot { instance: web.clone(), key: ask.snapshot.clone(), parent: chain_id.clone() };

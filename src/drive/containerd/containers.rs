@@ -231,7 +231,8 @@ struct Built {
 
 /// The labels that follow from the record.
 fn made_labels(instance: &InstanceKey, record: &Record, clamped: &[String]) -> Labels {
-    let mut labels: Labels = record.spec.labels.clone().into_iter().collect();
+    let users = record.spec.labels.iter().filter(|(key, _)| !key.starts_with(labels::PREFIX));
+    let mut labels: Labels = users.map(|(key, value)| (key.clone(), value.clone())).collect();
     labels.extend(labels::of_instance(instance));
     labels.insert(labels::FILE.to_owned(), record.file.clone());
     if !clamped.is_empty() {

@@ -63,7 +63,7 @@ pub struct Options {
     pub socket: PathBuf,
     /// The agent's marks: its name is the namespace.
     pub marks: Marks,
-    /// Files that live as long as this boot (`/run/stead`): `instances/`, `exits/`, `imports/`.
+    /// Files that live as long as this boot (`/run/stead`): `instances/`, `exits/`, `imports.lock`.
     pub run_dir: PathBuf,
     /// Logs, one file an instance (`/var/log/stead`).
     pub log_dir: PathBuf,
