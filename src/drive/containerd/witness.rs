@@ -100,7 +100,7 @@ impl Witness {
     /// The processes that live, as far as we know, by container.
     pub fn alive(&self) -> BTreeSet<(String, u32)> {
         let watched = lock(&self.shared.watched);
-        watched.iter().filter(|(_, watch)| **watch == Watch::Alive).map(|(id, _)| id.clone()).collect()
+        watched.iter().filter(|(_, watched)| watched.state == Watch::Alive).map(|(id, _)| id.clone()).collect()
     }
 
     /// Whether a process is known to have ended while its status is not established yet.
