@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// Runs the loop until `stop` resolves (or, with [`Settings::once`], until everything is settled).
 ///
-/// `desired` yields whole pictures, the first one at once. Everything is decided by [`plan`](crate::plan) and done by
+/// `desired` yields whole pictures, the first one at once. Everything is decided by [`plan`] and done by
 /// `drive`; this function only says when.
 pub async fn run<D: Drive, C: Clock, R: Report>(
     drive: D,
