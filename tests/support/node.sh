@@ -57,7 +57,12 @@ mount_cgroups() {
 }
 
 mount_files() {
-    local dir=$1
+    local dir=$1 checkout
+    mount --bind "$dir" "$dir" # stays writable
+    # The checkout may lie below one of the directories that the node has its own of.
+    checkout=$(realpath "$(dirname "$0")/../..")
+    mkdir -p "$dir/checkout"
+    mount --bind -o ro "$checkout" "$dir/checkout"
     mount -t tmpfs -o mode=755 tmpfs /run
     mount -t tmpfs -o mode=755 tmpfs /var/log
     # A writable /etc that is not the host's.
@@ -67,7 +72,6 @@ mount_files() {
     rm -f /etc/resolv.conf
     printf 'nameserver 192.0.2.2\nsearch lab.test\n' >/etc/resolv.conf
     mkdir -p /etc/containerd /run/netns
-    mount --bind "$dir" "$dir" # stays writable
     # Of /var/lib, the node has its own, but for the list of installed packages.
     mkdir -p /run/dpkg
     mount --bind -o ro /var/lib/dpkg /run/dpkg
@@ -78,6 +82,10 @@ mount_files() {
     # Snapshots: memory, or the disk where times are measured.
     if [ -n "${STEAD_LAB_DISK:-}" ]; then mount --bind "$dir/containerd" /var/lib/containerd; fi
     mount --bind "$dir/tmp" /tmp
+    if [ ! -e "$checkout/Cargo.toml" ]; then
+        mkdir -p "$checkout"
+        mount --rbind "$dir/checkout" "$checkout"
+    fi
     mount -o remount,bind,ro /
 }
 
