@@ -14,7 +14,7 @@ pub struct Status {
     /// What is wrong with the desired state beside the apps.
     #[serde(default)]
     pub errors: Vec<ErrorStatus>,
-    /// Objects of no app, and images, that are not settled.
+    /// Objects other than instances that are not settled.
     #[serde(default)]
     pub unsettled: Vec<ObjectStatus>,
 }
@@ -40,6 +40,12 @@ pub struct AgentStatus {
     /// The directory that it keeps true.
     #[serde(default)]
     pub desired_state: String,
+    /// The file with values for substitution that it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_file: Option<String>,
+    /// Whether its process runs, at the time of reading.
+    #[serde(default)]
+    pub running: bool,
     /// The desired state's generation.
     pub generation: u64,
     /// `connected`, `resyncing` or `unavailable`.

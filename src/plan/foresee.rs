@@ -193,7 +193,8 @@ fn net_step(all: &mut NetSeen, marks: &Marks, key: &Key, step: &Step) {
             let index = next_index(all);
             let side = all.instances.entry(instance.clone()).or_default();
             let mut link = link(index, name, *mac, false);
-            (link.controller, link.hairpin) = (Some(bridge.1), true);
+            // hairpin is a setting of a port, so it comes in a step of its own
+            link.controller = Some(bridge.1);
             let inside = InterfaceSeen { index: 2, peer_index: index, up: false, mac: *mac, addresses: Vec::new() };
             if let (Some(network), Some(netns)) = (network, &mut side.netns) {
                 netns.interfaces.insert(interface.clone(), inside);

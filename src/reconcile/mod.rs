@@ -30,6 +30,9 @@ pub trait Clock {
 pub trait Report {
     /// Takes the view after something changed; called at most every [`Settings::report_every`], and on settling.
     fn report(&mut self, view: &View<'_>);
+
+    /// Takes a step that has ended, each one at once and in order.
+    fn stepped(&mut self, _key: &Key, _line: &StepLine) {}
 }
 
 /// What the loop shows of itself.

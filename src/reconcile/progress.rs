@@ -71,8 +71,8 @@ impl State {
         self.news = true;
     }
 
-    /// A step ended, and its object was looked at.
-    pub fn stepped(&mut self, stepped: Stepped, now: Timestamp) {
+    /// A step ended, and its object was looked at. Answers what is told of it.
+    pub fn stepped(&mut self, stepped: Stepped, now: Timestamp) -> StepLine {
         let Stepped { key, step, why, round, because, outcome, at, took, sighting } = stepped;
         self.doing.remove(&key);
         self.clock += 1;
@@ -105,11 +105,12 @@ impl State {
         if history.len() == HISTORY {
             history.pop_front();
         }
-        history.push_back(line);
+        history.push_back(line.clone());
         if self.missed.remove(&key) {
             self.looks.set(Scope::Object(key.clone()), Instant::now(), "heard during a step");
         }
         self.take_object(key, sighting);
+        line
     }
 
     /// A look ended.

@@ -77,14 +77,14 @@ pub async fn run_with<D: Drive, C: Clock, R: Report>(
         tokio::select! {
             biased;
             () = &mut stop => stopping = true,
-            Some(event) = running.next(), if !running.is_empty() => take(&mut state, event, &clock),
+            Some(event) = running.next(), if !running.is_empty() => take(&mut state, event, &clock, &mut report),
             Some(picture) = desired.next() => state.take_desired(picture),
             Some(wake) = wakes.next() => state.wake(wake, Instant::now()),
             () = sleep_until(alarm.unwrap_or(resync)) => {}
         }
         // what is ready already is taken before anything is planned: one plan for a burst
         while let Some(Some(event)) = running.next().now_or_never() {
-            take(&mut state, event, &clock);
+            take(&mut state, event, &clock, &mut report);
         }
         while let Some(Some(wake)) = wakes.next().now_or_never() {
             state.wake(wake, Instant::now());
@@ -95,9 +95,13 @@ pub async fn run_with<D: Drive, C: Clock, R: Report>(
     }
 }
 
-fn take(state: &mut State, event: Event, clock: &impl Clock) {
+fn take(state: &mut State, event: Event, clock: &impl Clock, report: &mut impl Report) {
     match event {
-        Event::Stepped(stepped) => state.stepped(*stepped, clock.now()),
+        Event::Stepped(stepped) => {
+            let key = stepped.key.clone();
+            let line = state.stepped(*stepped, clock.now());
+            report.stepped(&key, &line);
+        }
         Event::Looked(looked) => state.looked(*looked),
     }
 }
@@ -124,7 +128,7 @@ async fn drain(
     while !state.doing().is_empty() {
         tokio::select! {
             biased;
-            Some(event) = running.next() => take(state, event, clock),
+            Some(event) = running.next() => take(state, event, clock, report),
             () = sleep_until(deadline) => break,
         }
     }

@@ -56,8 +56,8 @@ impl Teller {
                 status.apps.push(self.app(view, name, &services));
             }
         }
-        let global = view.decisions.iter().filter(|(key, _)| key.app().is_none());
-        let unsettled = global.filter(|(_, decision)| **decision != Decision::Settled);
+        let others = view.decisions.iter().filter(|(key, _)| !matches!(key, Key::Instance(_)));
+        let unsettled = others.filter(|(_, decision)| **decision != Decision::Settled);
         status.unsettled = unsettled.map(|(key, decision)| self.object(view, key, decision)).collect();
         if view.observed.runtime.is_seen() {
             let rows = status.apps.iter().flat_map(|app| &app.services).flat_map(|service| &service.instances);
@@ -412,3 +412,6 @@ fn ports(view: &View<'_>, key: &InstanceKey) -> Vec<PortStatus> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

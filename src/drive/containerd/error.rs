@@ -126,18 +126,19 @@ impl CallError {
         matches!(self, Self::Transport { sent: true, .. } | Self::Deadline { .. })
     }
 
-    /// The sentence with its chain of sources.
+    /// The sentence with its chain of sources. Of the transport's chain only the end says something: each link of it
+    /// repeats the ones below.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut next = self.source();
-        while let Some(error) = next {
-            let part = error.to_string();
-            if !text.ends_with(&part) {
-                text = format!("{text}: {part}");
+        match self {
+            Self::Transport { source, .. } => {
+                let mut end: &(dyn Error + 'static) = &**source;
+                while let Some(below) = end.source() {
+                    end = below;
+                }
+                format!("{self}: {end}")
             }
-            next = error.source();
+            _ => crate::drive::chain(self),
         }
-        text
     }
 
     /// The class that matters for retrying.
@@ -224,5 +225,12 @@ mod tests {
             let error = CallError::from_status("Tasks.Create", status);
             assert_eq!((error.kind(), error.is_unsure()), (CauseKind::Unavailable, sent), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_broken_connection_is_told_in_one_sentence() {
+        let status = Status::from_error(Box::new(io::Error::from_raw_os_error(libc::ECONNREFUSED)));
+        let error = CallError::from_status("Version", status);
+        assert_eq!(error.chain(), "containerd cannot be reached for Version: Connection refused (os error 111)");
     }
 }

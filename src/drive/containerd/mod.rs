@@ -109,6 +109,13 @@ impl Containerd {
         Self { inner: Arc::new(inner) }
     }
 
+    /// containerd's version, as it tells it.
+    pub async fn version(&self) -> Result<String, CallError> {
+        let link = self.link();
+        let answer = link.read("Version", link::READ, link.version().version(link.request(()))).await?;
+        Ok(answer.version)
+    }
+
     /// Does one step of this domain, once.
     pub async fn perform(&self, step: Step) -> Outcome {
         self.attempt(&step).await.unwrap_or_else(Outcome::from)

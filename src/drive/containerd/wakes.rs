@@ -113,8 +113,7 @@ async fn reach(containerd: &Containerd, wakes: &mut Sender, told: &mut bool) {
 }
 
 async fn probe(containerd: &Containerd) -> Result<(), CallError> {
-    let link = containerd.link();
-    link.read("Version", READ, link.version().version(link.request(()))).await.map(drop)
+    containerd.version().await.map(drop)
 }
 
 /// Subscribes, and returns once a marker of ours has come back: from then on nothing is missed.

@@ -21,6 +21,7 @@ mod look;
 mod netns;
 mod nft;
 mod owners;
+mod probe;
 mod read;
 mod render;
 mod sysctl;
@@ -29,6 +30,7 @@ mod wire;
 
 pub use firewall::forward_drops;
 pub use owners::{Owner, Owners};
+pub use probe::{Tried, probe};
 
 use super::fault::Fault;
 use super::{Counters, Wake, sight, thread};
