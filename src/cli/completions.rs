@@ -1,7 +1,7 @@
 //! `stead completions`: a script for a shell.
 
 use super::Cli;
-use super::say::Failure;
+use super::say::{Failure, Out};
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 use std::process::ExitCode;
@@ -14,7 +14,9 @@ pub struct Flags {
 }
 
 /// Runs it.
-pub fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    clap_complete::generate(flags.shell, &mut Cli::command(), "stead", &mut std::io::stdout());
+pub fn run(flags: &Flags, out: &mut Out) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(flags.shell, &mut Cli::command(), "stead", &mut script);
+    out.bytes(&script)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,9 @@
 //! `stead config`: what a Compose file says, in one form.
 
-use super::say::{Failure, fail};
-use crate::desired::{render, request_for};
-use crate::model::Severity;
+use super::Paths;
+use super::say::{Failure, Out};
 use clap::Args;
-use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The flags of `config`.
@@ -17,21 +14,9 @@ pub struct Flags {
 }
 
 /// Runs it.
-pub fn run(flags: &Flags) -> Result<ExitCode, Failure> {
-    let (model, findings) = crate::desired::config(&request_for(&flags.file));
-    for finding in findings.iter().filter(|finding| finding.severity != Severity::Note) {
-        eprint!("{}", render(finding, std::io::stderr().is_terminal()));
-    }
-    let model = model.ok_or_else(|| Failure::new("the file has faults"))?;
-    let text = serde_json::to_string_pretty(&model).map_err(|error| fail("cannot print the model", &error))?;
-    println!("{text}");
+pub fn run(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<ExitCode, Failure> {
+    let (model, findings) = crate::desired::config(&paths.request(&flags.file)?);
+    out.findings(&findings)?;
+    out.json(&model.ok_or_else(|| Failure::new("the file has faults"))?)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The agent's own values for substitution.
-pub fn env_file(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
-    crate::desired::env_file(path).map_err(|finding| {
-        eprint!("{}", render(&finding, false));
-        Failure::new(format!("--env-file {} has faults", path.display()))
-    })
 }

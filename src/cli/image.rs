@@ -1,6 +1,6 @@
 //! `stead image`: images without the agent.
 
-use super::say::{Failure, fail};
+use super::say::{Failure, Out, fail};
 use super::table::{Colour, paint};
 use super::{Paths, once};
 use crate::desired::normalise_reference;
@@ -24,16 +24,17 @@ pub enum Command {
         /// The archive: a tar with an index.json.
         file: PathBuf,
         /// The name to give the image [default: the one in the archive].
-        #[arg(long)]
-        name: Option<String>,
+        #[arg(long = "as", value_name = "IMAGE")]
+        reference: Option<String>,
     },
     /// Make a small image from a static binary, or from a root folder, and import it.
     FromFiles {
         /// The image's name.
-        name: String,
+        #[arg(value_name = "IMAGE")]
+        reference: String,
         /// Files lie in the image's root; a folder's content becomes its root. A single file is what the image runs.
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
+        #[arg(required = true, value_name = "PATH")]
+        files: Vec<PathBuf>,
         /// Write an OCI archive instead of importing it.
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -41,11 +42,11 @@ pub enum Command {
 }
 
 /// Runs it.
-pub fn run(paths: &Paths, command: Command) -> Result<ExitCode, Failure> {
+pub fn run(paths: &Paths, command: Command, out: &mut Out) -> Result<ExitCode, Failure> {
     match command {
-        Command::Ls => once(list(paths))??,
-        Command::Import { file, name } => once(bring(paths, &file, name.as_deref()))??,
-        Command::FromFiles { name, paths: files, output } => make(paths, &name, &files, output.as_deref())?,
+        Command::Ls => once(list(paths, out))??,
+        Command::Import { file, reference } => once(bring(paths, &file, reference.as_deref(), out))??,
+        Command::FromFiles { reference, files, output } => make(paths, &reference, &files, output.as_deref(), out)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,7 +75,7 @@ fn normal(name: &str) -> Result<String, Failure> {
     normalise_reference(name).map_err(|why| Failure::new(format!("`{name}` is no image name: {why}")))
 }
 
-async fn list(paths: &Paths) -> Result<(), Failure> {
+async fn list(paths: &Paths, out: &mut Out) -> Result<(), Failure> {
     let runtime = match connect(paths).look_runtime().await {
         Sight::Seen(runtime) => runtime,
         Sight::Unseen(blind) => {
@@ -83,7 +84,9 @@ async fn list(paths: &Paths) -> Result<(), Failure> {
         }
     };
     let width = runtime.images.keys().map(String::len).max().unwrap_or_default().max(5);
-    println!("{:<width$}  {:<19}  STATE", "IMAGE", "DIGEST");
+    let head = format!("{:<width$}  {:<19}  STATE", "IMAGE", "DIGEST");
+    let head = out.paint(&head, Colour::Grey);
+    out.line(head)?;
     for (name, image) in &runtime.images {
         let state = match &image.usable {
             ImageUse::Ready { .. } => "ready".to_owned(),
@@ -91,12 +94,12 @@ async fn list(paths: &Paths) -> Result<(), Failure> {
             ImageUse::Incomplete => "parts are missing".to_owned(),
             ImageUse::WrongPlatform { has } => format!("only for {}", has.join(", ")),
         };
-        println!("{name:<width$}  {:<19}  {state}", image.digest.get(..19).unwrap_or(&image.digest));
+        out.line(format!("{name:<width$}  {:<19}  {state}", image.digest.get(..19).unwrap_or(&image.digest)))?;
     }
     Ok(())
 }
 
-async fn bring(paths: &Paths, file: &Path, name: Option<&str>) -> Result<(), Failure> {
+async fn bring(paths: &Paths, file: &Path, name: Option<&str>, out: &mut Out) -> Result<(), Failure> {
     let what = format!("{} was not imported", file.display());
     let images = describe(file).await.map_err(|error| told(&what, &error))?;
     let wanted: Vec<String> = match name {
@@ -104,7 +107,7 @@ async fn bring(paths: &Paths, file: &Path, name: Option<&str>) -> Result<(), Fai
         None => images.iter().filter_map(|image| image.name.as_deref()).map(normal).collect::<Result<_, _>>()?,
     };
     if wanted.is_empty() {
-        return Err(Failure::new(format!("{what}: the archive does not name its image")).hint("name it: --name NAME"));
+        return Err(Failure::new(format!("{what}: the archive does not name its image")).hint("name it: --as IMAGE"));
     }
     let containerd = connect(paths);
     for reference in wanted {
@@ -112,23 +115,33 @@ async fn bring(paths: &Paths, file: &Path, name: Option<&str>) -> Result<(), Fai
         let digest = import(&containerd, file, &reference, None, &mut |progress| bar.show(progress)).await;
         bar.end();
         let digest = digest.map_err(|error| told(&what, &error))?;
-        println!("{reference} {digest}");
+        out.line(format!("{reference} {digest}"))?;
     }
     Ok(())
 }
 
-fn make(paths: &Paths, name: &str, files: &[PathBuf], output: Option<&Path>) -> Result<(), Failure> {
+fn make(paths: &Paths, name: &str, files: &[PathBuf], output: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let reference = normal(name)?;
     let scratch = paths.run.join(format!("from-files-{}.tar", std::process::id()));
     let to = output.unwrap_or(&scratch);
-    let made =
-        std::fs::create_dir_all(to.parent().unwrap_or(Path::new("."))).and_then(|()| from_files(&reference, files, to));
-    let made = made.map_err(|error| fail("the image was not made", &error))?;
+    let made = match output {
+        Some(_) => Ok(()), // where the user says; its directory is the user's to make
+        None => std::fs::create_dir_all(&paths.run),
+    };
+    let made = made.and_then(|()| from_files(&reference, files, to));
+    let made = match made {
+        Ok(made) => made,
+        Err(error) => {
+            if output.is_none() {
+                let _ = std::fs::remove_file(to);
+            }
+            return Err(fail("the image was not made", &error));
+        }
+    };
     if output.is_some() {
-        println!("{reference} {} in {}", made.digest, to.display());
-        return Ok(());
+        return out.line(format!("{reference} {} in {}", made.digest, to.display()));
     }
-    let brought = once(bring(paths, to, Some(&reference)))?;
+    let brought = once(bring(paths, to, Some(&reference), out))?;
     let _ = std::fs::remove_file(to);
     brought
 }
@@ -154,13 +167,12 @@ impl Bar {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let filled = "#".repeat(usize::try_from(percent / 5).unwrap_or_default());
         let line = format!("{} [{filled:<20}] {:.1}/{:.1} MiB", self.name, mib(progress.done), mib(progress.total));
-        eprint!("\r{}", paint(&line, Colour::Grey, true));
-        let _ = std::io::stderr().flush();
+        let _ = write!(std::io::stderr(), "\r{}", paint(&line, Colour::Grey, true));
     }
 
     fn end(&self) {
         if self.shown {
-            eprintln!();
+            let _ = writeln!(std::io::stderr());
         }
     }
 }

@@ -13,8 +13,11 @@ mod doctor;
 mod explain;
 mod image;
 mod logs;
+mod man;
 mod paths;
 mod plan;
+mod poll;
+mod report;
 mod rm;
 mod say;
 mod seams;
@@ -26,7 +29,7 @@ mod wait;
 pub use paths::Paths;
 
 use clap::{Args, Parser, Subcommand};
-use say::{Failure, fail};
+use say::{Failure, Out, fail};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,6 +57,9 @@ struct NodeFlags {
     /// The directory that says what runs [default: /etc/NAME/desired, or the running agent's].
     #[arg(long, global = true, value_name = "DIR")]
     desired_state: Option<PathBuf>,
+    /// Values for `${...}` in files, as in an .env file; they win over the apps' own [default: the running agent's].
+    #[arg(long, global = true, value_name = "FILE")]
+    env_file: Option<PathBuf>,
     /// containerd's socket.
     #[arg(long, global = true, value_name = "SOCKET", default_value = "/run/containerd/containerd.sock")]
     containerd: PathBuf,
@@ -97,6 +103,8 @@ enum Command {
     Doctor(doctor::Flags),
     /// Print a completion script for a shell.
     Completions(completions::Flags),
+    /// Print a manual page, or write all of them.
+    Man(man::Flags),
 }
 
 /// Runs a command line and answers the exit code.
@@ -109,28 +117,33 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, colour: bool) -> Exit
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    match dispatch(cli, colour) {
+    let mut out = Out::new(colour);
+    let ended = dispatch(cli, &mut out);
+    // what was printed before a failure comes before its sentence
+    let flushed = out.flush();
+    match ended.and_then(|code| flushed.map(|()| code)) {
         Ok(code) => code,
         Err(failure) => failure.say(),
     }
 }
 
-fn dispatch(cli: Cli, colour: bool) -> Result<ExitCode, Failure> {
+fn dispatch(cli: Cli, out: &mut Out) -> Result<ExitCode, Failure> {
     let paths = Paths::new(&cli.node)?;
     match cli.command {
-        Command::Agent(flags) => agent::run(&paths, flags),
-        Command::Plan(flags) => plan::run(&paths, &flags, colour),
-        Command::Apply(flags) => apply::run(&paths, &flags),
-        Command::Rm(flags) => rm::run(&paths, &flags),
-        Command::Status(flags) => status::run(&paths, &flags, colour),
+        Command::Agent(flags) => agent::run(&paths, &flags, out),
+        Command::Plan(flags) => plan::run(&paths, &flags, out),
+        Command::Apply(flags) => apply::run(&paths, &flags, out),
+        Command::Rm(flags) => rm::run(&paths, &flags, out),
+        Command::Status(flags) => status::run(&paths, &flags, out),
         Command::Wait(flags) => wait::run(&paths, &flags),
-        Command::Explain(flags) => explain::run(&paths, &flags, colour),
-        Command::Logs(flags) => logs::run(&paths, &flags),
-        Command::Validate(flags) => validate::run(&paths, &flags, colour),
-        Command::Config(flags) => config::run(&flags),
-        Command::Image(command) => image::run(&paths, command),
-        Command::Doctor(flags) => doctor::run(&paths, &flags, colour),
-        Command::Completions(flags) => completions::run(&flags),
+        Command::Explain(flags) => explain::run(&paths, &flags, out),
+        Command::Logs(flags) => logs::run(&paths, &flags, out),
+        Command::Validate(flags) => validate::run(&paths, &flags, out),
+        Command::Config(flags) => config::run(&paths, &flags, out),
+        Command::Image(command) => image::run(&paths, command, out),
+        Command::Doctor(flags) => doctor::run(&paths, &flags, out),
+        Command::Completions(flags) => completions::run(&flags, out),
+        Command::Man(flags) => man::run(&flags, out),
     }
 }
 

@@ -1,18 +1,21 @@
 //! `stead plan`: every step to where nothing more can be done, from the planner that the agent runs.
 
-use super::agent::WallClock;
-use super::say::{Failure, fail};
+use super::report::WallClock;
+use super::say::{Failure, Out};
 use super::status::Output;
-use super::table::{Colour, paint};
+use super::table::Colour;
 use super::{Paths, once};
-use crate::desired::{Directory, Options, check, render, request_for};
-use crate::drive::node::{Node, Places};
+use crate::desired::{Directory, Options, check};
+use crate::drive::node::Node;
 use crate::drive::{Counters, Drive as _};
-use crate::model::{Class, Desired, Domain, Key, Observed, Scope, Severity, Sight, Step, Why};
-use crate::plan::to_the_end;
+use crate::model::{
+    AppName, Blocker, Change, Class, Decision, Desired, Domain, Key, Marks, Observed, Scope, Sight, Step, Timestamp,
+    Why,
+};
+use crate::plan::{Holds, Picture, decide, foresee, to_the_end};
 use crate::reconcile::Clock as _;
 use clap::Args;
-use std::io::IsTerminal as _;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -34,67 +37,53 @@ pub struct Flags {
 }
 
 /// Runs it.
-pub fn run(paths: &Paths, flags: &Flags, colour: bool) -> Result<ExitCode, Failure> {
-    let (desired, only) = wanted(paths, flags.path.as_deref())?;
+pub fn run(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<ExitCode, Failure> {
+    let (desired, only) = wanted(paths, flags.path.as_deref(), out)?;
     let observed = once(look(paths, &desired))?;
-    if let Sight::Unseen(blind) = &observed.runtime {
-        return Err(Failure::new(format!("containerd cannot be looked at: {}", blind.why))
-            .hint("stead doctor says what is missing"));
+    seen(&observed)?;
+    let mut plan = Plan::of(&desired, &observed, &paths.marks, WallClock.now());
+    if let Some(app) = &only {
+        plan.narrow(app);
     }
-    let steps = to_the_end(&desired, &observed, &paths.marks, WallClock.now(), LIMIT);
-    let steps: Vec<(Key, Step, Why)> = steps
-        .into_iter()
-        .filter(|(key, _, _)| only.as_ref().is_none_or(|app| key.app().is_none_or(|of| of == app)))
-        .collect();
     match flags.output {
-        Output::Json => json(&steps)?,
-        Output::Table => text(&steps, colour),
+        Output::Json => out.json(&plan.json())?,
+        Output::Table => plan.text(out)?,
     }
-    Ok(if flags.detailed_exitcode && !steps.is_empty() { ExitCode::from(2) } else { ExitCode::SUCCESS })
+    Ok(if flags.detailed_exitcode && !plan.steps.is_empty() { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 /// Reads a directory once, leaving no trace.
-pub fn peek(paths: &Paths, dir: &Path) -> Arc<Desired> {
-    let options = Options { dir: dir.to_owned(), state: paths.root.clone(), ..Options::default() };
-    Directory::peek(options).read()
+pub fn peek(paths: &Paths, dir: &Path) -> Result<Arc<Desired>, Failure> {
+    let (state, env) = (paths.root.clone(), paths.env()?);
+    Ok(Directory::peek(Options { dir: dir.to_owned(), state, env, ..Options::default() }).read())
 }
 
 /// What is wanted, and the one app that is asked about.
-fn wanted(paths: &Paths, path: Option<&Path>) -> Result<(Desired, Option<crate::model::AppName>), Failure> {
+fn wanted(paths: &Paths, path: Option<&Path>, out: &mut Out) -> Result<(Desired, Option<AppName>), Failure> {
     let dir = path.map_or_else(|| paths.desired_state(), Path::to_owned);
     if !dir.is_file() {
         if !dir.is_dir() {
-            return Err(Failure::new(format!("there is no file or directory {}", dir.display())));
+            return Err(Failure::new(format!("there is no file or directory {}", dir.display()))
+                .hint("name one: stead plan FILE, or stead plan --desired-state DIR"));
         }
-        let desired = peek(paths, &dir);
-        for finding in desired.findings.iter().chain(desired.apps.values().flat_map(|app| &app.findings)) {
-            if finding.severity != Severity::Note {
-                eprint!("{}", render(finding, std::io::stderr().is_terminal()));
-            }
-        }
+        let desired = peek(paths, &dir)?;
+        out.findings(desired.findings.iter().chain(desired.apps.values().flat_map(|app| &app.findings)))?;
         return Ok(((*desired).clone(), None));
     }
-    let checked = check(&request_for(&dir));
-    for finding in checked.findings.iter().filter(|finding| finding.severity != Severity::Note) {
-        eprint!("{}", render(finding, std::io::stderr().is_terminal()));
-    }
+    let checked = check(&paths.request(&dir)?);
+    out.findings(&checked.findings)?;
     let app = checked.app.clone().filter(|_| checked.is_good());
     let app = app.ok_or_else(|| Failure::new("the file has faults"))?;
     // beside what the agent keeps already: addresses and ports are chosen past it
-    let mut desired = (*peek(paths, &paths.desired_state())).clone();
-    desired.whole = false;
+    let mut desired = (*peek(paths, &paths.desired_state())?).clone();
+    // the one app that is asked about is known whole, whatever is known of the rest
+    desired.whole = true;
     desired.apps.insert(app.clone(), checked.into_app(desired.generation + 1));
     Ok((desired, Some(app)))
 }
 
 async fn look(paths: &Paths, desired: &Desired) -> Observed {
-    let places = Places {
-        containerd: paths.containerd.clone(),
-        run: paths.run.clone(),
-        logs: paths.logs.clone(),
-        volumes: paths.volumes(),
-    };
-    let node = Node::new(paths.marks.clone(), &places, &Arc::new(Counters::default()));
+    let node = Node::new(paths.marks.clone(), &paths.places(), &Arc::new(Counters::default()));
     node.expect(desired);
     let mut observed = Observed::nothing_yet();
     for domain in Domain::ALL {
@@ -103,39 +92,125 @@ async fn look(paths: &Paths, desired: &Desired) -> Observed {
     observed
 }
 
-fn json(steps: &[(Key, Step, Why)]) -> Result<(), Failure> {
-    let list: Vec<serde_json::Value> = steps
-        .iter()
-        .map(|(key, step, why)| {
-            serde_json::json!({
-                "object": key.to_string(), "kind": key.kind(), "why": why.text, "changes": why.changes, "do": step,
-            })
-        })
-        .collect();
-    let text = serde_json::to_string_pretty(&list).map_err(|error| fail("cannot print the plan", &error))?;
-    println!("{text}");
-    Ok(())
+/// A plan on half a picture would be half a plan.
+fn seen(observed: &Observed) -> Result<(), Failure> {
+    fn blind<T>(what: &str, sight: &Sight<T>) -> Result<(), Failure> {
+        match sight {
+            Sight::Seen(_) => Ok(()),
+            Sight::Unseen(blind) => {
+                let sentence = format!("{what} cannot be looked at, so nothing can be planned: {}", blind.why);
+                Err(Failure::new(sentence).hint("stead doctor says what is missing"))
+            }
+        }
+    }
+    blind("containerd", &observed.runtime)?;
+    blind("the network", &observed.net)?;
+    blind("the nft table", &observed.ports)?;
+    blind("the agent's files", &observed.files)
 }
 
-fn text(steps: &[(Key, Step, Why)], colour: bool) {
-    if steps.is_empty() {
-        println!("nothing to do");
-        return;
-    }
-    let mut last = None;
-    for (key, step, why) in steps {
-        if last != Some(key) {
-            println!("{key}");
-            last = Some(key);
+/// The plan as JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    steps: Vec<StepLine<'a>>,
+    waiting: Vec<WaitLine>,
+}
+
+#[derive(Serialize)]
+struct StepLine<'a> {
+    object: String,
+    kind: &'static str,
+    why: &'a str,
+    changes: &'a [Change],
+    #[serde(rename = "do")]
+    step: &'a Step,
+}
+
+#[derive(Serialize)]
+struct WaitLine {
+    object: String,
+    kind: &'static str,
+    on: Vec<String>,
+}
+
+/// Every step, and what is still waited for after the last one.
+struct Plan {
+    steps: Vec<(Key, Step, Why)>,
+    waiting: Vec<(Key, Vec<Blocker>)>,
+}
+
+impl Plan {
+    fn of(desired: &Desired, observed: &Observed, marks: &Marks, now: Timestamp) -> Self {
+        let steps = to_the_end(desired, observed, marks, now, LIMIT);
+        let mut end = observed.clone();
+        for (key, step, _) in &steps {
+            foresee(&mut end, marks, key, step, now);
         }
-        println!("  {:<18} {}", step.name(), paint(&why.text, Colour::Grey, colour));
-        for change in &why.changes {
-            let class = match change.class {
-                Class::InPlace => paint("in place", Colour::Green, colour),
-                Class::Recreate => paint("recreate", Colour::Yellow, colour),
-            };
-            println!("    {}: {} -> {} ({class})", change.field, change.old, change.new);
+        let picture = Picture::new(desired, &end, marks);
+        let waits = |key: Key| match decide(&picture, &key, &Holds::new(), now) {
+            Decision::Wait(blockers) => Some((key, blockers)),
+            Decision::Do(..) | Decision::Settled => None,
+        };
+        let waiting = picture.keys().into_iter().filter_map(waits).collect();
+        Self { steps, waiting }
+    }
+
+    /// Leaves one app, and what belongs to no app: its images, the node's table.
+    fn narrow(&mut self, app: &AppName) {
+        let concerns = |key: &Key| key.app().is_none_or(|of| of == app);
+        self.steps.retain(|(key, ..)| concerns(key));
+        self.waiting.retain(|(key, _)| concerns(key));
+    }
+
+    fn json(&self) -> Document<'_> {
+        let steps = self.steps.iter().map(|(key, step, why)| StepLine {
+            object: key.to_string(),
+            kind: key.kind(),
+            why: &why.text,
+            changes: &why.changes,
+            step,
+        });
+        let waiting = self.waiting.iter().map(|(key, on)| WaitLine {
+            object: key.to_string(),
+            kind: key.kind(),
+            on: on.iter().map(ToString::to_string).collect(),
+        });
+        Document { steps: steps.collect(), waiting: waiting.collect() }
+    }
+
+    fn text(&self, out: &mut Out) -> Result<(), Failure> {
+        let mut last = None;
+        for (key, step, why) in &self.steps {
+            if last != Some(key) {
+                out.line(key)?;
+                last = Some(key);
+            }
+            let reason = out.paint(&why.text, Colour::Grey);
+            out.line(format!("  {:<18} {reason}", step.name()))?;
+            for change in &why.changes {
+                let class = match change.class {
+                    Class::InPlace => out.paint("in place", Colour::Green),
+                    Class::Recreate => out.paint("recreate", Colour::Yellow),
+                };
+                out.line(format!("    {}: {} -> {} ({class})", change.field, change.old, change.new))?;
+            }
+        }
+        for (key, blockers) in &self.waiting {
+            for blocker in blockers {
+                let waits = out.paint("waits", Colour::Yellow);
+                out.line(format!("{key}: {waits}: {blocker}"))?;
+                if let Blocker::Stuck { hint, .. } = blocker
+                    && !hint.is_empty()
+                {
+                    out.line(format!("  help: {hint}"))?;
+                }
+            }
+        }
+        match (self.steps.len(), self.waiting.is_empty()) {
+            (0, true) => out.line("nothing to do"),
+            (0, false) => out.line("nothing can be done now"),
+            (1, _) => out.line("1 step"),
+            (count, _) => out.line(format!("{count} steps")),
         }
     }
-    println!("{} step{}", steps.len(), if steps.len() == 1 { "" } else { "s" });
 }

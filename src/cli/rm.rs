@@ -1,7 +1,7 @@
 //! `stead rm`: removes an app's files.
 
 use super::Paths;
-use super::say::{Failure, fail};
+use super::say::{Failure, Out, fail};
 use crate::desired::record;
 use crate::model::AppName;
 use clap::Args;
@@ -16,12 +16,12 @@ pub struct Flags {
 }
 
 /// Runs it.
-pub fn run(paths: &Paths, flags: &Flags) -> Result<ExitCode, Failure> {
+pub fn run(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<ExitCode, Failure> {
     let dir = paths.desired_state();
     for app in &flags.apps {
         let files = record::remove(&dir, app).map_err(|refused| fail(format!("{app} was not removed"), &refused))?;
         let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-        println!("{app}: removed {}; its volumes stay", names.join(", "));
+        out.line(format!("{app}: removed {}; its volumes stay", names.join(", ")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

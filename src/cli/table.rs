@@ -1,6 +1,6 @@
 //! Status as a person reads it: one line an instance, what is wrong below.
 
-use crate::model::{AppStatus, ErrorStatus, InstanceStatus, Status, Timestamp};
+use crate::model::{ErrorStatus, InstanceStatus, Status, Timestamp};
 use std::fmt::Write as _;
 
 /// ANSI colours.
@@ -44,46 +44,55 @@ const WIDEST: usize = 40;
 /// The whole document.
 pub fn render(status: &Status, now: Timestamp, colour: bool) -> String {
     let mut text = String::new();
+    if !status.agent.running {
+        let _ = writeln!(text, "{}", paint(&not_running(status, now), Colour::Red, colour));
+    }
+    head(&mut text, status, colour);
+    let services = status.apps.iter().flat_map(|app| &app.services);
+    let rows: Vec<&InstanceStatus> = services.flat_map(|service| &service.instances).collect();
+    if !rows.is_empty() {
+        table(&mut text, &rows, now, colour);
+    }
+    for row in &rows {
+        note(&mut text, row, now, colour);
+    }
+    for error in status.apps.iter().flat_map(|app| &app.errors).chain(&status.errors) {
+        text.push_str(&fault(error, colour));
+    }
+    for object in &status.unsettled {
+        let why = object.last_error.clone().or_else(|| object.waiting.first().map(|waiting| waiting.on.clone()));
+        let _ = writeln!(text, "{}: {}", paint(&object.object, Colour::Yellow, colour), why.unwrap_or_default());
+        help(&mut text, object.hint.as_deref());
+    }
+    text
+}
+
+/// What a reader of an old document has to know.
+pub fn not_running(status: &Status, now: Timestamp) -> String {
+    let ago = parse_rfc3339(&status.agent.written_at).map(|at| format!(", as it was {} ago", age(at, now)));
+    format!("the agent is not running; this is what it knew last{}", ago.unwrap_or_default())
+}
+
+fn head(text: &mut String, status: &Status, colour: bool) {
     let settled = if status.agent.settled { ("settled", Colour::Green) } else { ("not settled", Colour::Yellow) };
     let runtime = match status.agent.runtime.as_str() {
         "connected" => String::new(),
         other => format!(", containerd {}", paint(other, Colour::Red, colour)),
     };
+    let services = || status.apps.iter().flat_map(|app| &app.services);
+    let (wanted, running): (u32, u32) =
+        (services().map(|service| service.desired).sum(), services().map(|service| service.running).sum());
+    let agent = &status.agent;
+    let settled = paint(settled.0, settled.1, colour);
     let _ = writeln!(
         text,
-        "{} generation {}, {}{runtime}",
-        status.agent.name,
-        status.agent.generation,
-        paint(settled.0, settled.1, colour)
+        "{} generation {}, {settled}, {running}/{wanted} running{runtime}",
+        agent.name, agent.generation
     );
-    let rows: Vec<(&AppStatus, &InstanceStatus)> = status
-        .apps
-        .iter()
-        .flat_map(|app| {
-            app.services.iter().flat_map(move |service| service.instances.iter().map(move |row| (app, row)))
-        })
-        .collect();
-    if !rows.is_empty() {
-        table(&mut text, &rows, now, colour);
-    }
-    for (_, row) in &rows {
-        note(&mut text, row, colour);
-    }
-    for error in status.apps.iter().flat_map(|app| &app.errors).chain(&status.errors) {
-        fault(&mut text, error, colour);
-    }
-    for object in &status.unsettled {
-        let why = object.last_error.clone().or_else(|| object.waiting.first().map(|waiting| waiting.on.clone()));
-        let _ = writeln!(text, "{}: {}", paint(&object.object, Colour::Yellow, colour), why.unwrap_or_default());
-        if let Some(hint) = object.hint.as_ref().filter(|hint| !hint.is_empty()) {
-            let _ = writeln!(text, "  help: {hint}");
-        }
-    }
-    text
 }
 
-fn table(text: &mut String, rows: &[(&AppStatus, &InstanceStatus)], now: Timestamp, colour: bool) {
-    let cells: Vec<[String; 7]> = rows.iter().map(|(_, row)| cells(row, now)).collect();
+fn table(text: &mut String, rows: &[&InstanceStatus], now: Timestamp, colour: bool) {
+    let cells: Vec<[String; 7]> = rows.iter().map(|row| cells(row, now)).collect();
     let mut widths = HEAD.map(str::len);
     for row in &cells {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -138,32 +147,40 @@ fn cut(name: &str) -> String {
 }
 
 /// What is wrong with an instance, in a line below the table.
-fn note(text: &mut String, row: &InstanceStatus, colour: bool) {
+fn note(text: &mut String, row: &InstanceStatus, now: Timestamp, colour: bool) {
     let ended = match (row.exit_code, &row.exit) {
         _ if !["exited", "backoff"].contains(&row.state.as_str()) => None,
         (Some(code), _) => Some(format!("exited with code {code}")),
         (None, Some(exit)) => Some(format!("exited ({exit})")),
         (None, None) => None,
     };
-    let waiting = row.waiting.first().map(|waiting| match &waiting.next_attempt {
-        Some(at) => format!("{} at {at}", waiting.on),
-        None => waiting.on.clone(),
-    });
-    let told: Vec<String> = [ended, row.last_error.clone().or(waiting)].into_iter().flatten().collect();
+    let waiting = row.waiting.first();
+    let reason = row.last_error.clone().or_else(|| waiting.map(|waiting| waiting.on.clone()));
+    let next = waiting.and_then(|waiting| waiting.next_attempt.as_deref()).and_then(parse_rfc3339);
+    let next =
+        next.map(|at| if at > now { format!("next attempt in {}", age(now, at)) } else { "trying again".into() });
+    let told: Vec<String> = [ended, reason, next].into_iter().flatten().collect();
     if !told.is_empty() {
         let _ = writeln!(text, "{}: {}", paint(&row.instance, Colour::Yellow, colour), told.join("; "));
     }
-    if let Some(hint) = row.hint.as_ref().filter(|hint| !hint.is_empty()) {
+    help(text, row.hint.as_deref());
+}
+
+fn help(text: &mut String, hint: Option<&str>) {
+    if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
         let _ = writeln!(text, "  help: {hint}");
     }
 }
 
-fn fault(text: &mut String, error: &ErrorStatus, colour: bool) {
-    let place = format!("{}:{}:{}", error.file, error.line, error.column);
-    let _ = writeln!(text, "{place}: {}: {}", paint("error", Colour::Red, colour), error.message);
-    if let Some(hint) = &error.hint {
-        let _ = writeln!(text, "  help: {hint}");
-    }
+/// A fault of a file, with its place.
+pub fn fault(error: &ErrorStatus, colour: bool) -> String {
+    let place = match error.line {
+        0 => error.file.clone(),
+        line => format!("{}:{line}:{}", error.file, error.column),
+    };
+    let mut text = format!("{place}: {}: {}\n", paint("error", Colour::Red, colour), error.message);
+    help(&mut text, error.hint.as_deref());
+    text
 }
 
 /// How long ago, in the largest unit that says enough.
@@ -193,57 +210,4 @@ fn parse_rfc3339(text: &str) -> Option<Timestamp> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{AddressStatus, PortStatus, ServiceStatus, WaitingStatus};
-
-    fn sample() -> Status {
-        let web = InstanceStatus {
-            instance: "shop/web/1".to_owned(),
-            pid: Some(4711),
-            started_at: Some("2024-02-29T23:59:59Z".to_owned()),
-            state: "running".to_owned(),
-            addresses: vec![AddressStatus { ip: "10.208.1.2".to_owned(), ..AddressStatus::default() }],
-            ports: vec![PortStatus { host_ip: "0.0.0.0".into(), host: 8080, container: 80, protocol: "tcp".into() }],
-            ..InstanceStatus::default()
-        };
-        let job = InstanceStatus {
-            instance: format!("shop/{}/1", "a-very-long-service-name-that-nobody-should-write"),
-            state: "backoff".to_owned(),
-            restarts: 3,
-            exit_code: Some(1),
-            waiting: vec![WaitingStatus {
-                on: "restart after 3 short runs".to_owned(),
-                since: "2024-03-01T00:01:00Z".to_owned(),
-                next_attempt: Some("2024-03-01T00:01:01Z".to_owned()),
-            }],
-            ..InstanceStatus::default()
-        };
-        let service = ServiceStatus { instances: vec![web, job], ..ServiceStatus::default() };
-        let error = ErrorStatus {
-            file: "/etc/stead/desired/shop.yaml".to_owned(),
-            line: 4,
-            column: 5,
-            message: "unknown key `comand`".to_owned(),
-            hint: Some("did you mean `command`?".to_owned()),
-        };
-        let app = AppStatus { services: vec![service], errors: vec![error], ..AppStatus::default() };
-        let mut status = Status { apps: vec![app], ..Status::default() };
-        status.agent.name = "stead".to_owned();
-        status.agent.runtime = "connected".to_owned();
-        status
-    }
-
-    #[test]
-    fn one_line_an_instance_and_what_is_wrong_below() {
-        insta::assert_snapshot!(render(&sample(), Timestamp(1_709_251_260_000), false), @r"
-        stead generation 0, not settled
-        INSTANCE                                  STATE    AGE  RESTARTS  PID   ADDRESS     PORTS
-        shop/web/1                                running  61s  0         4711  10.208.1.2  8080->80
-        shop/a-very-long-se…obody-should-write/1  backoff  -    3         -     -           -
-        shop/a-very-long-service-name-that-nobody-should-write/1: exited with code 1; restart after 3 short runs at 2024-03-01T00:01:01Z
-        /etc/stead/desired/shop.yaml:4:5: error: unknown key `comand`
-          help: did you mean `command`?
-        ");
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 //! `stead validate`: everything that is wrong with Compose files, with its place.
 
 use super::Paths;
-use super::say::Failure;
-use crate::desired::{check, render, request_for};
+use super::say::{Failure, Out};
+use crate::desired::{check, render};
 use crate::model::{Finding, Severity};
 use clap::Args;
 use std::path::PathBuf;
@@ -20,19 +20,20 @@ pub struct Flags {
 }
 
 /// Runs it.
-pub fn run(paths: &Paths, flags: &Flags, colour: bool) -> Result<ExitCode, Failure> {
+pub fn run(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<ExitCode, Failure> {
     let mut findings: Vec<Finding> = Vec::new();
     for file in &flags.files {
         if file.is_dir() {
-            let desired = super::plan::peek(paths, file);
+            let desired = super::plan::peek(paths, file)?;
             findings.extend(desired.findings.iter().cloned());
             findings.extend(desired.apps.values().flat_map(|app| app.findings.iter().cloned()));
         } else {
-            findings.extend(check(&request_for(file)).findings);
+            findings.extend(check(&paths.request(file)?).findings);
         }
     }
     for finding in findings.iter().filter(|finding| finding.severity != Severity::Note || flags.verbose) {
-        print!("{}", render(finding, colour));
+        let text = render(finding, out.colour());
+        out.text(text)?;
     }
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
     if errors == 0 {

@@ -1,10 +1,11 @@
 //! `stead wait`: until apps are as their files say, or gone.
 
 use super::Paths;
-use super::paths::alive;
+use super::explain::concerns;
+use super::poll::until;
 use super::say::Failure;
 use crate::desired::{Request, check, content_digest, record, recorded};
-use crate::model::{AppName, AppStatus, Status};
+use crate::model::{AppName, AppStatus, Status, WaitingStatus};
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -53,10 +54,10 @@ fn all(
     condition: fn(&Paths, &Status, &AppName) -> Result<(), String>,
 ) -> Result<ExitCode, Failure> {
     let mut reason = String::new();
-    let met = until(timeout, || {
+    let met = until(Some(timeout), || {
         let failing = apps.iter().find_map(|app| match paths.status() {
             None => Some("no agent has run here yet".to_owned()),
-            Some(status) if !alive(&status) => Some("no agent runs".to_owned()),
+            Some(status) if !status.agent.running => Some("no agent runs".to_owned()),
             Some(status) => condition(paths, &status, app).err(),
         });
         match failing {
@@ -66,7 +67,7 @@ fn all(
             }
             None => Some(()),
         }
-    });
+    })?;
     match met {
         Some(()) => Ok(ExitCode::SUCCESS),
         None => Err(Failure::new(format!("not within {} s: {reason}", timeout.as_secs_f64()))),
@@ -75,56 +76,61 @@ fn all(
 
 fn is_settled(paths: &Paths, status: &Status, app: &AppName) -> Result<(), String> {
     let found = status.apps.iter().find(|one| one.app == app.as_str());
-    let files = record::files_of(&paths.desired_state(), app);
-    let Some(files) = files else {
-        return Err(format!("there is no app {app} in {}", paths.desired_state().display()));
-    };
     if let Some(error) = found.and_then(|found| found.errors.first()) {
         return Err(format!("{}:{}:{}: {}", error.file, error.line, error.column, error.message));
     }
-    let checked = check(&Request { files, default_name: app.to_string(), ..Request::default() });
-    let now = content_digest(&checked).ok_or_else(|| format!("the file of {app} has faults; see stead validate"))?;
-    let (generation, _) = recorded(&paths.root, app)
-        .filter(|(_, digest)| *digest == now)
-        .ok_or_else(|| format!("{app}: the agent has not taken its file yet"))?;
+    if let Some(found) = found.filter(|found| !found.settled) {
+        return Err(why_unsettled(status, found));
+    }
+    let generation = taken(paths, app)?;
     match found {
         Some(found) if found.generation < generation => Err(format!("{app}: the agent has not planned it yet")),
-        Some(found) if !found.settled => Err(why_unsettled(found)),
         Some(_) => Ok(()),
         None => Err(format!("{app}: the agent does not know of it yet")),
     }
 }
 
-fn why_unsettled(app: &AppStatus) -> String {
-    let rows = app.services.iter().flat_map(|service| &service.instances);
-    let told = rows.filter(|row| row.state != "running").map(|row| {
-        let waiting = row.waiting.first().map(|waiting| format!(", waits for {}", waiting.on)).unwrap_or_default();
-        let error = row.last_error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
-        format!("{} is {}{}", row.instance, row.state, if error.is_empty() { waiting } else { error })
-    });
-    let told: Vec<String> = told.take(3).collect();
+/// The generation in which the agent took an app's present files.
+fn taken(paths: &Paths, app: &AppName) -> Result<u64, String> {
+    let dir = paths.desired_state();
+    let files = record::files_of(&dir, app).ok_or_else(|| format!("there is no app {app} in {}", dir.display()))?;
+    let env = paths.env().map_err(|failure| failure.to_string())?;
+    let checked = check(&Request { files, default_name: app.to_string(), env, ..Request::default() });
+    let now = content_digest(&checked).ok_or_else(|| format!("the file of {app} has faults; see stead validate"))?;
+    let recorded = recorded(&paths.root, app).filter(|(_, digest)| *digest == now);
+    recorded.map(|(generation, _)| generation).ok_or_else(|| format!("{app}: the agent has not taken its file yet"))
+}
+
+/// The first few reasons: instances that do not run, then what they may wait for.
+fn why_unsettled(status: &Status, app: &AppStatus) -> String {
+    let reason = |waiting: &[WaitingStatus], error: &Option<String>| match (error, waiting.first()) {
+        (Some(error), _) => format!(", {error}"),
+        (None, Some(waiting)) => format!(", waits for {}", waiting.on),
+        (None, None) => String::new(),
+    };
+    let rows = app.services.iter().flat_map(|service| &service.instances).filter(|row| row.state != "running");
+    let rows = rows.map(|row| format!("{} is {}{}", row.instance, row.state, reason(&row.waiting, &row.last_error)));
+    let objects = status.unsettled.iter().filter(|object| concerns(object, app));
+    let objects = objects
+        .map(|object| format!("{} is not settled{}", object.object, reason(&object.waiting, &object.last_error)));
+    let told: Vec<String> = rows.chain(objects).take(3).collect();
     if told.is_empty() { format!("{} is not settled", app.app) } else { told.join("; ") }
 }
 
-fn gone(_: &Paths, status: &Status, app: &AppName) -> Result<(), String> {
-    match status.apps.iter().find(|one| one.app == app.as_str()) {
-        None => Ok(()),
-        Some(found) if found.file.is_empty() => Err(why_unsettled(found)),
-        Some(found) => Err(format!("{app} is wanted by {}", found.file)),
+fn gone(paths: &Paths, status: &Status, app: &AppName) -> Result<(), String> {
+    if let Some(found) = status.apps.iter().find(|one| one.app == app.as_str()) {
+        return match found.file.as_str() {
+            "" => Err(why_unsettled(status, found)),
+            file => Err(format!("{app} is wanted by {file}")),
+        };
     }
-}
-
-/// Asks again every 50 ms until there is an answer or the time is over.
-pub fn until<T>(timeout: Duration, mut answer: impl FnMut() -> Option<T>) -> Option<T> {
-    let tick = Duration::from_millis(50);
-    let ticks = timeout.as_millis() / tick.as_millis();
-    for _ in 0..=ticks {
-        if let Some(answer) = answer() {
-            return Some(answer);
+    match record::files_of(&paths.desired_state(), app).and_then(|files| files.into_iter().next()) {
+        Some(file) => Err(format!("{app} is wanted by {}", file.display())),
+        None if recorded(&paths.root, app).is_some() => {
+            Err(format!("the agent has not taken the removal of {app} yet"))
         }
-        std::thread::sleep(tick);
+        None => Ok(()),
     }
-    None
 }
 
 /// A time span as flags take it: `90s`, `1m30s`, `500ms`, `2h`.
