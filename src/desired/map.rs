@@ -12,6 +12,10 @@ const SMALL: usize = 12;
 pub struct Map {
     entries: Vec<(String, Entry)>,
     /// Where each key is; only there while there are more than [`SMALL`] entries.
+    #[expect(
+        clippy::box_collection,
+        reason = "nearly all mappings have none, and every value is as large as a mapping"
+    )]
     index: Option<Box<HashMap<String, usize>>>,
 }
 
