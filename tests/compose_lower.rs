@@ -146,6 +146,21 @@ fn what_is_not_honoured_is_refused_by_name_with_a_way_out() {
 }
 
 #[test]
+fn permission_bits_without_a_zero_are_refused_and_with_one_they_are_octal() {
+    let text = |mode: &str| {
+        format!(
+            "services:\n  web:\n    image: web\n    volumes:\n      - {{type: tmpfs, target: /t, tmpfs: {{size: 1m, mode: {mode}}}}}\n"
+        )
+    };
+    let mounts = spec(&text("01777")).mounts;
+    let options = ["size=1048576", "mode=1777"].map(str::to_owned).to_vec();
+    assert_eq!(mounts[0].source, MountSource::Tmpfs { options });
+    let found = errors(&text("1777"));
+    assert_eq!((found.len(), found[0].0), (1, 5), "{found:#?}");
+    assert!(found[0].2.contains("3361 in octal"));
+}
+
+#[test]
 fn findings_are_rendered_with_the_line_and_a_caret() {
     let (dir, checked) = check_text("services:\n  web:\n    imge: web\n    image: web\n");
     let text = render(&checked.findings[0], false).replace(&dir.path().display().to_string(), "DIR");

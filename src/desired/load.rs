@@ -251,6 +251,14 @@ impl Loader<'_> {
             self.findings.error(document.at, message).hint("it begins with `services:`");
             return None;
         }
+        if let (Some(kind), Some(_), None) =
+            (document.get("kind"), document.get("apiVersion"), document.get("services"))
+        {
+            self.findings
+                .error(kind.at, "this is a Kubernetes manifest, not a Compose file")
+                .hint("describe it by `services:`");
+            return None;
+        }
         interpolate(&mut document, &|name: &str| scope.env.get(name).cloned(), &mut self.findings);
         let mut normal = Normal {
             findings: &mut self.findings,
@@ -260,7 +268,7 @@ impl Loader<'_> {
             key: document.at,
         };
         let mut document = normal.normal("the file", Shape::Table(&TOP), document)?;
-        let includes = document.as_map_mut().and_then(|map| map.shift_remove("include"));
+        let includes = document.as_map_mut().and_then(|map| map.remove("include"));
         let mut base = None;
         if let Some(Value::Seq(includes)) = includes.map(|entry| entry.node.value) {
             for include in includes {

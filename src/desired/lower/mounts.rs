@@ -108,10 +108,21 @@ impl Lower<'_> {
         if let Some(size) = number("size") {
             options.push(format!("size={size}"));
         }
-        if let Some(mode) = number("mode") {
+        if let Some((node, mode)) = settings.and_then(|node| node.get("mode")).zip(number("mode")) {
+            self.octal(node, mode);
             options.push(format!("mode={mode:o}"));
         }
         options
+    }
+
+    /// `mode: 1777` is decimal, and hardly what was meant: permission bits begin with a zero.
+    fn octal(&mut self, node: &Node, mode: i128) {
+        let line = self.findings.files.line(node.at).unwrap_or_default();
+        let written = line.chars().nth((node.at.column as usize).saturating_sub(1));
+        if written.is_some_and(|c| ('1'..='9').contains(&c)) {
+            let message = format!("`mode: {mode}` is a decimal number, {mode:o} in octal");
+            self.findings.refuse(node.at, message).hint(format!("permission bits begin with a zero: 0{mode}"));
+        }
     }
 
     /// `TARGET[:OPTION,...]`.
