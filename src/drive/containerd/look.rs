@@ -17,7 +17,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Tasks asked for at once. Each costs a round trip to its shim; more only queue up behind the cores.
-const TASKS_AT_ONCE: usize = 8;
+pub(super) const TASKS_AT_ONCE: usize = 8;
 
 /// The extension of a container record that holds what it was made from.
 pub const RECORD: &str = "stead.record";

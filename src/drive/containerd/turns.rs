@@ -5,10 +5,11 @@
 
 use super::Containerd;
 use super::error::CallError;
+use super::look::TASKS_AT_ONCE;
 use crate::drive::Wake;
 use crate::model::Key;
 use containerd_client::types::v1::Status;
-use futures::future;
+use futures::stream::{self, StreamExt};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ impl Containerd {
                 Ok(_) | Err(_) => Some(id),
             }
         });
-        let odd = future::join_all(asked).await.into_iter().flatten();
-        let owners = odd.filter_map(|id| self.known().owner(&id));
+        let odd: Vec<Option<String>> = stream::iter(asked).buffered(TASKS_AT_ONCE).collect().await;
+        let owners = odd.into_iter().flatten().filter_map(|id| self.known().owner(&id));
         owners.map(|key| Wake::object(Key::Instance(key), "its task does not answer as it should")).collect()
     }
 }
