@@ -169,6 +169,8 @@ fn odd_entries_each_give_a_finding_and_hold_up_nothing() {
     symlink("nowhere", at("dangling.yaml")).unwrap();
     symlink("loop.yaml", at("loop.yaml")).unwrap();
     std::os::unix::net::UnixListener::bind(at("socket.yaml")).unwrap();
+    fs::create_dir(at("folder.yaml")).unwrap();
+    bench.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n");
     for ignored in [".hidden.yaml", "#auto#", "good.yaml~", ".good.yaml.swp", "notes.txt", "4913"] {
         bench.write(ignored, "not: [yaml");
     }
@@ -182,13 +184,15 @@ fn odd_entries_each_give_a_finding_and_hold_up_nothing() {
         ("dangling", "the symlink leads to a file that does not exist"),
         ("loop", "symlinks lead round in a circle"),
         ("socket", "this is a socket"),
+        ("pod", "a Kubernetes manifest"),
     ] {
         let app = &picture.apps[&name(app)];
         assert!(!app.known && app.findings[0].message.contains(what), "{what}: {app:#?}");
     }
     assert_eq!(picture.apps[&name("latin")].findings[0].place.line, 3);
     assert_eq!(host_port(&picture, "good"), Some(1001));
-    assert_eq!(picture.apps.len(), 9);
+    assert_eq!(picture.apps.len(), 10);
+    assert!(says(&picture, "this is a directory"));
 }
 
 #[test]
@@ -314,6 +318,33 @@ async fn each_editors_way_of_saving_is_one_change() {
         let picture = pictures.next().await.unwrap();
         assert_eq!(host_port(&picture, "a"), Some(port), "the first picture after a save has the whole of it");
     }
+}
+
+#[tokio::test]
+async fn a_file_in_the_middle_of_being_written_does_not_count() {
+    use std::io::Write as _;
+    let bench = Bench::new();
+    let services =
+        |port: u16| format!("services:\n  web: {{image: web, ports: [\"{port}:80\"]}}\n  db: {{image: db}}\n");
+    bench.write("a.yaml", &services(1001));
+    bench.write("b.yaml", &web(2001));
+    let mut pictures = bench.follow();
+    let both = |picture: &Desired| picture.apps[&name("a")].services.len() == 2;
+    until(&mut pictures, "first", both).await;
+    // What is there so far is a whole file by itself, with one service less.
+    let text = services(1002);
+    let (head, tail) = text.split_at(text.find("  db").unwrap());
+    let mut file = fs::File::create(bench.dir().join("a.yaml")).unwrap();
+    file.write_all(head.as_bytes()).unwrap();
+    bench.write("b.yaml", &web(2002));
+    let between = until(&mut pictures, "the other app", |picture| host_port(picture, "b") == Some(2002)).await;
+    assert!(both(&between), "{between:#?}");
+    file.write_all(tail.as_bytes()).unwrap();
+    drop(file);
+    let after = pictures.next().await.unwrap();
+    assert!(both(&after) && messages(&after).is_empty(), "{after:#?}");
+    let web = &after.apps[&name("a")].services.values().nth(1).unwrap().spec;
+    assert_eq!(web.ports[0].host, Some(1002));
 }
 
 #[tokio::test]

@@ -251,6 +251,14 @@ impl Loader<'_> {
             self.findings.error(document.at, message).hint("it begins with `services:`");
             return None;
         }
+        if let (Some(kind), Some(_), None) =
+            (document.get("kind"), document.get("apiVersion"), document.get("services"))
+        {
+            self.findings
+                .error(kind.at, "this is a Kubernetes manifest, not a Compose file")
+                .hint("describe it by `services:`");
+            return None;
+        }
         interpolate(&mut document, &|name: &str| scope.env.get(name).cloned(), &mut self.findings);
         let mut normal = Normal {
             findings: &mut self.findings,

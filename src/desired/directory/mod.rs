@@ -57,6 +57,8 @@ pub struct Directory {
     given: Option<String>,
     /// Files and directories that have a say in the last picture.
     inputs: BTreeSet<PathBuf>,
+    /// The same by app, under its first file.
+    inputs_of: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
     print: Print,
     /// Whether the directory counted when it was looked at last.
     admitted: bool,
@@ -79,16 +81,32 @@ impl Directory {
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let store = Store::open(&state, writes);
         let inputs = BTreeSet::from([dir.clone()]);
-        Self { dir, env, profiles, writes, store, given: None, inputs, print: Print::new(), admitted: false }
+        Self {
+            dir,
+            env,
+            profiles,
+            writes,
+            store,
+            given: None,
+            inputs,
+            inputs_of: BTreeMap::new(),
+            print: Print::new(),
+            admitted: false,
+        }
     }
 
     /// Reads the whole directory. Answers the picture when it is another one than before.
     pub fn refresh(&mut self) -> Option<Arc<Desired>> {
+        self.refresh_but(&BTreeSet::new())
+    }
+
+    /// The same, while somebody is in the middle of writing some files: their apps stay as they were last good.
+    fn refresh_but(&mut self, busy: &BTreeSet<PathBuf>) -> Option<Arc<Desired>> {
         self.print = watch::print(&self.inputs);
         let mut inputs = BTreeSet::from([self.dir.clone()]);
         let mut desired = match self.look() {
             Ok(scan) => {
-                let checked = self.check_all(&scan, &mut inputs);
+                let checked = self.check_all(&scan, busy, &mut inputs);
                 inputs.extend(scan.folders.iter().cloned());
                 picture::seen(&scan, checked, &mut self.store)
             }
@@ -144,9 +162,22 @@ impl Directory {
         Ok(scan)
     }
 
-    fn check_all(&self, scan: &Scan, inputs: &mut BTreeSet<PathBuf>) -> Vec<(String, Checked)> {
+    fn check_all(
+        &mut self,
+        scan: &Scan,
+        busy: &BTreeSet<PathBuf>,
+        inputs: &mut BTreeSet<PathBuf>,
+    ) -> Vec<(String, Checked)> {
         let mut all = Vec::new();
+        let before = std::mem::take(&mut self.inputs_of);
         for Candidate { stem, files } in &scan.candidates {
+            let known = before.get(&files[0]).filter(|known| !known.is_disjoint(busy));
+            if let Some(checked) = known.and_then(|known| self.as_last_good(&files[0], known)) {
+                inputs.extend(checked.inputs.iter().cloned());
+                self.inputs_of.insert(files[0].clone(), checked.inputs.clone());
+                all.push((stem.clone(), checked));
+                continue;
+            }
             let request = Request {
                 files: files.clone(),
                 default_name: stem.clone(),
@@ -156,9 +187,17 @@ impl Directory {
             };
             let checked = check(&request);
             inputs.extend(checked.inputs.iter().cloned());
+            self.inputs_of.insert(files[0].clone(), checked.inputs.clone());
             all.push((stem.clone(), checked));
         }
         all
+    }
+
+    /// A file's app as it was last good, if it was.
+    fn as_last_good(&self, file: &Path, inputs: &BTreeSet<PathBuf>) -> Option<Checked> {
+        let (app, good) = self.store.good.iter().find(|(_, good)| good.file == file)?;
+        let (file, content) = (file.to_owned(), Some(good.content.clone()));
+        Some(Checked { file, app: Some(app.clone()), content, findings: Vec::new(), inputs: inputs.clone() })
     }
 
     /// The directories whose events matter, those behind symlinks included.
@@ -212,8 +251,9 @@ impl Following {
             if !std::mem::take(&mut self.first) && !self.due().await {
                 continue;
             }
-            let (directory, fresh, watched) = blocking(self.directory, |mut directory| {
-                let fresh = directory.refresh();
+            let busy = self.watch.busy();
+            let (directory, fresh, watched) = blocking(self.directory, move |mut directory| {
+                let fresh = directory.refresh_but(&busy);
                 let watched = directory.watched();
                 (directory, fresh, watched)
             })

@@ -91,7 +91,14 @@ impl Scan {
         self.folders.push(path.to_owned());
         let found: Vec<PathBuf> =
             COMPOSE_NAMES.iter().map(|name| path.join(name)).filter(|path| path.symlink_metadata().is_ok()).collect();
-        let Some(first) = found.first() else { return };
+        let Some(first) = found.first() else {
+            if name.ends_with(".yaml") || name.ends_with(".yml") {
+                let mut finding = about_file(path, "this is a directory, and there is no Compose file in it");
+                finding.hint = Some(format!("an app's directory holds a {}", COMPOSE_NAMES[0]));
+                self.findings.push(finding);
+            }
+            return;
+        };
         if let Some(second) = found.get(1) {
             let mut finding = about_file(second, format!("{} is used and this file is not", first.display()));
             finding.severity = crate::model::Severity::Warning;

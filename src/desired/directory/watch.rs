@@ -16,6 +16,9 @@ const QUIET_MAX: Duration = Duration::from_millis(500);
 const SWEEP: Duration = Duration::from_secs(30);
 /// The same while events cannot be had, or while the directory is not there.
 const SWEEP_BLIND: Duration = Duration::from_secs(2);
+/// How long a file that is being written is waited for. Longer than any save takes; a descriptor that somebody forgot to
+/// close does not hold its app up for good.
+const WRITING_MAX: Duration = Duration::from_secs(10);
 /// How many directories are watched: each costs a kilobyte of the kernel's memory. The sweep sees the others.
 const WATCHES_MAX: usize = 4096;
 /// Room for events of one read.
@@ -38,6 +41,8 @@ pub struct Watch {
     paths: HashMap<WatchDescriptor, PathBuf>,
     /// Whether a directory was added since the last look: something may have happened before it was watched.
     added: bool,
+    /// Files that were written to and not closed since, with the time of the first write.
+    writing: BTreeMap<PathBuf, Instant>,
     /// Whether some directory could not be watched.
     pub blind: bool,
 }
@@ -46,7 +51,14 @@ impl Watch {
     /// Watches nothing yet.
     pub fn new() -> Self {
         let stream = Inotify::init().and_then(|inotify| inotify.into_event_stream([0; BUFFER])).ok();
-        Self { stream, watched: BTreeMap::new(), paths: HashMap::new(), added: false, blind: false }
+        Self {
+            stream,
+            watched: BTreeMap::new(),
+            paths: HashMap::new(),
+            added: false,
+            writing: BTreeMap::new(),
+            blind: false,
+        }
     }
 
     /// Watches these directories and no others. One that is not there is watched for by its nearest ancestor that is.
@@ -93,16 +105,25 @@ impl Watch {
     /// Waits until something relevant has happened and it is quiet again, or until it is time to compare.
     pub async fn ring(&mut self, relevant: &(dyn Fn(&Path, bool) -> bool + Sync), hurry: bool) -> Ring {
         if std::mem::take(&mut self.added) {
+            self.gather(relevant).await;
             return Ring::Sweep;
         }
         let sweep = Instant::now() + if hurry || self.blind { SWEEP_BLIND } else { SWEEP };
+        let overdue = self.writing.values().min().map(|begun| *begun + WRITING_MAX);
         loop {
-            match self.event(sweep).await {
+            match self.event(sweep.min(overdue.unwrap_or(sweep))).await {
+                None if overdue.is_some_and(|overdue| overdue <= Instant::now()) => return Ring::Event,
                 None => return Ring::Sweep,
                 Some(event) if self.counts(&event, relevant) => break,
                 Some(_) => {}
             }
         }
+        self.gather(relevant).await;
+        Ring::Event
+    }
+
+    /// Takes events until it is quiet.
+    async fn gather(&mut self, relevant: &(dyn Fn(&Path, bool) -> bool + Sync)) {
         let latest = Instant::now() + QUIET_MAX;
         let mut quiet = Instant::now() + QUIET;
         while let Some(event) = self.event(quiet.min(latest)).await {
@@ -110,7 +131,12 @@ impl Watch {
                 quiet = Instant::now() + QUIET;
             }
         }
-        Ring::Event
+    }
+
+    /// The files that somebody is in the middle of writing.
+    pub fn busy(&mut self) -> BTreeSet<PathBuf> {
+        self.writing.retain(|_, begun| *begun + WRITING_MAX > Instant::now());
+        self.writing.keys().cloned().collect()
     }
 
     /// The next event, or nothing at the deadline.
@@ -131,14 +157,22 @@ impl Watch {
         }
     }
 
-    fn counts(&self, event: &inotify::EventOwned, relevant: &(dyn Fn(&Path, bool) -> bool + Sync)) -> bool {
+    fn counts(&mut self, event: &inotify::EventOwned, relevant: &(dyn Fn(&Path, bool) -> bool + Sync)) -> bool {
         let appears = EventMask::CREATE | EventMask::DELETE | EventMask::MOVED_FROM | EventMask::MOVED_TO;
         let Some(dir) = self.paths.get(&event.wd) else {
             // An overflow has no directory. Events of watches given up a moment ago have none either and are stale.
             return event.mask.contains(EventMask::Q_OVERFLOW);
         };
         match &event.name {
-            Some(name) => relevant(&dir.join(name), event.mask.intersects(appears)),
+            Some(name) => {
+                let path = dir.join(name);
+                if !event.mask.contains(EventMask::MODIFY) {
+                    self.writing.remove(&path);
+                } else if relevant(&path, false) {
+                    self.writing.entry(path.clone()).or_insert_with(Instant::now);
+                }
+                relevant(&path, event.mask.intersects(appears))
+            }
             None => !event.mask.contains(EventMask::IGNORED),
         }
     }
