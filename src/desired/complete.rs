@@ -30,14 +30,15 @@ pub fn complete(loaded: &mut Loaded, request: &Request) -> BTreeSet<String> {
     if let (true, Some(top)) = (uses_default, tree.as_map_mut()) {
         let at = At { line: 1, column: 1, ..top.get("services").map(|entry| entry.at).unwrap_or_default() };
         let empty = || Node::new(at, Value::Map(Map::new()));
-        let networks = top.entry("networks".to_owned()).or_insert_with(|| Entry { at, node: empty() });
+        let networks = top.or_insert_with("networks", || Entry { at, node: empty() });
         if let Some(networks) = networks.node.as_map_mut() {
-            networks.entry("default".to_owned()).or_insert_with(|| Entry { at, node: empty() });
+            networks.or_insert_with("default", || Entry { at, node: empty() });
         }
     }
     for kind in ["networks", "volumes", "secrets", "configs"] {
         let resources = tree.as_map_mut().and_then(|map| map.get_mut(kind));
-        for (_, entry) in resources.and_then(|entry| entry.node.as_map_mut()).into_iter().flatten() {
+        let resources = resources.and_then(|entry| entry.node.as_map_mut());
+        for entry in resources.into_iter().flat_map(|resources| resources.values_mut()) {
             work.resource(kind, &mut entry.node);
         }
     }
@@ -48,7 +49,8 @@ pub fn complete(loaded: &mut Loaded, request: &Request) -> BTreeSet<String> {
 pub fn name_resources(tree: &mut Node, app: &str) {
     for kind in ["networks", "volumes", "secrets", "configs"] {
         let resources = tree.as_map_mut().and_then(|map| map.get_mut(kind));
-        for (key, entry) in resources.and_then(|entry| entry.node.as_map_mut()).into_iter().flatten() {
+        let Some(resources) = resources.and_then(|entry| entry.node.as_map_mut()) else { continue };
+        for (key, entry) in resources.iter_mut() {
             name_resource(app, key, &mut entry.node);
         }
     }
@@ -74,11 +76,11 @@ fn name_resource(app: &str, key: &str, node: &mut Node) {
             entry.node.value = Value::Bool(true);
         }
         if let Some(name) = old {
-            map.entry("name".to_owned()).or_insert_with(|| Entry { at, node: Node::text(at, name) });
+            map.or_insert_with("name", || Entry { at, node: Node::text(at, name) });
         }
     }
     let name = if external { key.to_owned() } else { format!("{app}_{key}") };
-    map.entry("name".to_owned()).or_insert_with(|| Entry { at, node: Node::text(at, name) });
+    map.or_insert_with("name", || Entry { at, node: Node::text(at, name) });
 }
 
 struct Complete<'a> {
@@ -127,18 +129,19 @@ impl Complete<'_> {
         let Some(map) = node.as_map_mut() else { return };
         if !implied.is_empty() {
             let entry = || Entry { at, node: Node::new(at, Value::Map(Map::new())) };
-            let depends = map.entry("depends_on".to_owned()).or_insert_with(entry);
+            let depends = map.or_insert_with("depends_on", entry);
             if let Some(depends) = depends.node.as_map_mut() {
                 for (name, dependency) in implied {
-                    depends.entry(name).or_insert(dependency);
+                    depends.or_insert_with(&name, || dependency);
                 }
             }
         }
-        for entry in map.get_mut("depends_on").and_then(|entry| entry.node.as_map_mut()).into_iter().flatten() {
-            let at = entry.1.at;
-            if let Some(dependency) = entry.1.node.as_map_mut() {
+        let depends = map.get_mut("depends_on").and_then(|entry| entry.node.as_map_mut());
+        for entry in depends.into_iter().flat_map(|depends| depends.values_mut()) {
+            let at = entry.at;
+            if let Some(dependency) = entry.node.as_map_mut() {
                 let required = || Entry { at, node: Node::new(at, Value::Bool(true)) };
-                dependency.entry("required".to_owned()).or_insert_with(required);
+                dependency.or_insert_with("required", required);
             }
         }
         let networks = map.get("networks").and_then(|entry| entry.node.as_map()).is_some_and(|map| !map.is_empty());
@@ -169,6 +172,13 @@ impl Complete<'_> {
 
     /// What the env files say, under what `environment` says; names without a value take one from the app's values.
     fn environment(&mut self, node: &mut Node) {
+        if node.get("env_file").is_none() {
+            let own = node.as_map_mut().and_then(|map| map.get_mut("environment"));
+            if let Some(own) = own.and_then(|entry| entry.node.as_map_mut()) {
+                fill(own, self.env);
+            }
+            return;
+        }
         let mut whole = Map::new();
         for file in node.get("env_file").and_then(Node::as_seq).into_iter().flatten() {
             let Some(path) = file.get("path") else { continue };

@@ -147,15 +147,11 @@ fn plain(node: &Node) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Bool(value) => json!(value),
-        Value::Int(value) => match (i64::try_from(*value), u64::try_from(*value)) {
-            (Ok(value), _) => json!(value),
-            (_, Ok(value)) => json!(value),
-            _ => json!(*value as f64),
-        },
+        Value::Int(value) => json!(value),
         // Whole numbers are printed without a point.
         Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => json!(*value as i64),
         Value::Float(value) => json!(value),
-        Value::Time(text) | Value::Text(text) => json!(text),
+        Value::Odd(text) | Value::Text(text) => json!(text),
         Value::Seq(items) => Json::Array(items.iter().map(plain).collect()),
         Value::Map(map) => Json::Object(map.iter().map(|(name, entry)| (name.clone(), plain(&entry.node))).collect()),
     }

@@ -63,7 +63,7 @@ impl<'l, 'r> Extend<'l, 'r> {
         let tree = self.trees.get(&name.0)?.clone()?;
         let mut node = tree.get("services")?.get(&name.1)?.clone();
         self.count(&node)?;
-        let Some(extends) = node.as_map_mut()?.shift_remove("extends") else { return Some(node) };
+        let Some(extends) = node.as_map_mut()?.remove("extends") else { return Some(node) };
         if chain.contains(name) || chain.len() >= CHAIN_MAX {
             let names: Vec<&str> = chain.iter().chain([name]).map(|(_, name)| name.as_str()).collect();
             let message = format!("`extends` leads round in a circle: {}", names.join(" -> "));

@@ -268,7 +268,7 @@ impl Loader<'_> {
             key: document.at,
         };
         let mut document = normal.normal("the file", Shape::Table(&TOP), document)?;
-        let includes = document.as_map_mut().and_then(|map| map.shift_remove("include"));
+        let includes = document.as_map_mut().and_then(|map| map.remove("include"));
         let mut base = None;
         if let Some(Value::Seq(includes)) = includes.map(|entry| entry.node.value) {
             for include in includes {

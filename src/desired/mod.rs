@@ -20,6 +20,7 @@ mod finding;
 mod interpolate;
 mod load;
 mod lower;
+mod map;
 mod node;
 mod read;
 pub mod record;

@@ -1,6 +1,6 @@
 //! The tree that all work before lowering is done on: every key and every value knows its place.
 
-use indexmap::IndexMap;
+pub use super::map::Map;
 
 /// A place in a file of the [`Files`](super::finding::Files) table; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -43,12 +43,12 @@ pub enum Value {
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number; wide enough for every signed and unsigned 64-bit one.
-    Int(i128),
+    /// A whole number.
+    Int(i64),
     /// A number with a fraction or an exponent.
     Float(f64),
-    /// A date, as it reads when it is used as text.
-    Time(String),
+    /// A plain scalar of a kind that no key takes, as it reads when it is used as text: a date, a number beyond 63 bits.
+    Odd(String),
     /// Text.
     Text(String),
     /// A list.
@@ -56,9 +56,6 @@ pub enum Value {
     /// A mapping, in the order written.
     Map(Map),
 }
-
-/// A mapping with places for its keys, in the order written.
-pub type Map = IndexMap<String, Entry>;
 
 /// One entry of a mapping.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,7 +89,7 @@ impl Node {
             Value::Null => "nothing".to_owned(),
             Value::Bool(value) => format!("the word {value}"),
             Value::Int(_) | Value::Float(_) => format!("the number {}", self.scalar_text().unwrap_or_default()),
-            Value::Time(_) => "a date".to_owned(),
+            Value::Odd(_) => "a date or an enormous number".to_owned(),
             Value::Text(_) => "text".to_owned(),
             Value::Seq(_) => "a list".to_owned(),
             Value::Map(_) => "a mapping".to_owned(),
@@ -144,7 +141,7 @@ impl Node {
     /// A whole number.
     pub fn as_int(&self) -> Option<i128> {
         match self.value {
-            Value::Int(value) => Some(value),
+            Value::Int(value) => Some(i128::from(value)),
             _ => None,
         }
     }
@@ -163,7 +160,7 @@ impl Node {
             Value::Bool(value) => Some(value.to_string()),
             Value::Int(value) => Some(value.to_string()),
             Value::Float(value) => Some(float_text(*value)),
-            Value::Time(text) | Value::Text(text) => Some(text.clone()),
+            Value::Odd(text) | Value::Text(text) => Some(text.clone()),
             Value::Null | Value::Seq(_) | Value::Map(_) => None,
         }
     }

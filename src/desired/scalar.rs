@@ -16,11 +16,11 @@ pub fn resolve(text: &str) -> Value {
     }
     if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
         if let Some(date) = date(text) {
-            return Value::Time(date);
+            return Value::Odd(date);
         }
         let digits = text.replace('_', "");
         if let Some(value) = whole(&digits) {
-            return Value::Int(value);
+            return i64::try_from(value).map_or_else(|_| Value::Odd(value.to_string()), Value::Int);
         }
         if let Some(value) = fraction(&digits) {
             return Value::Float(value);

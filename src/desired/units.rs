@@ -1,7 +1,7 @@
 //! Sizes, durations, command lines: texts that stand for something else.
 
 /// A duration in nanoseconds: Go's units, days and weeks, fractions; always with a unit.
-pub fn duration(text: &str) -> Option<i128> {
+pub fn duration(text: &str) -> Option<i64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
@@ -31,8 +31,7 @@ pub fn duration(text: &str) -> Option<i128> {
         rest = tail;
         any = true;
     }
-    let fits = total <= i128::from(i64::MAX);
-    (any && fits).then_some(sign * total)
+    i64::try_from(sign * total).ok().filter(|_| any)
 }
 
 /// A decimal number with at most one point, times a whole number, cut to a whole number.
@@ -80,7 +79,7 @@ pub fn duration_text(nanos: i128) -> String {
 }
 
 /// A size in bytes: binary multiples whatever the suffix, one fraction, one space; `-1` stays.
-pub fn bytes(text: &str) -> Option<i128> {
+pub fn bytes(text: &str) -> Option<i64> {
     if text == "-1" {
         return Some(-1);
     }
@@ -96,7 +95,7 @@ pub fn bytes(text: &str) -> Option<i128> {
         "p" => 50,
         _ => return None,
     };
-    scaled(number, 1 << power).filter(|value| *value <= i128::from(i64::MAX))
+    scaled(number, 1 << power).and_then(|value| i64::try_from(value).ok())
 }
 
 /// A command line in words.
@@ -181,7 +180,7 @@ mod tests {
             ("0", 0, "0s"),
         ] {
             assert_eq!(duration(text), Some(nanos), "{text}");
-            assert_eq!(duration_text(nanos), printed);
+            assert_eq!(duration_text(i128::from(nanos)), printed);
         }
         for text in ["", "30", "5 seconds", "5sec", "1.2.3s", "s", "-", "99999999999h"] {
             assert_eq!(duration(text), None, "{text}");

@@ -184,7 +184,7 @@ impl Builder<'_> {
         let Some(mut open) = self.open.pop() else { return Err(Stop) };
         if let (Value::Map(map), Some((_, sources))) = (&mut open.node.value, open.merges.take()) {
             for (key, entry) in sources.into_iter().flatten() {
-                map.entry(key).or_insert(entry);
+                map.or_insert_with(&key, || entry);
             }
         }
         self.finish(open.node, open.size, open.anchor)

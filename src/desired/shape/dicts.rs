@@ -29,7 +29,7 @@ impl Normal<'_> {
             }
             Value::Seq(items) => {
                 for item in items {
-                    let Some(item) = self.text(&format!("an item of {name}"), item) else { continue };
+                    let Some(item) = self.item(name, item) else { continue };
                     let text = item.as_text().unwrap_or_default();
                     let (key, value) = match text.split_once('=') {
                         Some((key, value)) => (key, Value::Text(value.to_owned())),
@@ -120,7 +120,7 @@ impl Normal<'_> {
         match node.value {
             Value::Seq(items) => {
                 for item in items {
-                    let Some(item) = self.text(&format!("an item of {name}"), item) else { continue };
+                    let Some(item) = self.item(name, item) else { continue };
                     let text = item.as_text().unwrap_or_default();
                     match text.split_once('=').or_else(|| text.split_once(':')) {
                         Some((host, addresses)) if !host.is_empty() && !addresses.is_empty() => {
@@ -151,7 +151,7 @@ impl Normal<'_> {
 }
 
 fn add_host<'t>(out: &mut Map, at: At, host: &str, addresses: impl Iterator<Item = (At, &'t str)>) {
-    let entry = out.entry(host.to_owned()).or_insert_with(|| Entry { at, node: Node::new(at, Value::Seq(Vec::new())) });
+    let entry = out.or_insert_with(host, || Entry { at, node: Node::new(at, Value::Seq(Vec::new())) });
     let Value::Seq(list) = &mut entry.node.value else { return };
     for (at, address) in addresses {
         let address = address.trim();

@@ -7,8 +7,7 @@ use crate::desired::units;
 impl Normal<'_> {
     pub(super) fn texts(&mut self, name: &str, node: Node) -> Option<Node> {
         let (at, items) = self.items(name, "a list of texts", node)?;
-        let item = format!("an item of {name}");
-        let items = items.into_iter().filter_map(|node| self.text(&item, node)).collect();
+        let items = items.into_iter().filter_map(|node| self.item(name, node)).collect();
         Some(Node::new(at, Value::Seq(items)))
     }
 
@@ -28,7 +27,7 @@ impl Normal<'_> {
                 Value::Int(_) | Value::Float(_) => {
                     out.push(Node::text(item.at, item.scalar_text().unwrap_or_default()))
                 }
-                _ => out.extend(self.text(&format!("an item of {name}"), item)),
+                _ => out.extend(self.item(name, item)),
             }
         }
         Some(Node::new(at, Value::Seq(out)))
@@ -78,10 +77,7 @@ impl Normal<'_> {
                 }
                 split.words.into_iter().map(|word| Node::text(at, word)).collect()
             }
-            Value::Seq(items) => {
-                let item = format!("an item of {name}");
-                items.into_iter().filter_map(|node| self.text(&item, node)).collect()
-            }
+            Value::Seq(items) => items.into_iter().filter_map(|node| self.item(name, node)).collect(),
             _ => {
                 self.mismatch(name, "text or a list of texts", &node);
                 return None;

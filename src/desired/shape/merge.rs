@@ -2,7 +2,7 @@
 
 use crate::desired::node::{Entry, Map, Node, Tag, Value};
 use crate::desired::table::{ATTACHMENT, DEPENDENCY, SERVICE, Shape, TOP, Table};
-use indexmap::IndexMap;
+use std::collections::HashMap;
 
 /// The later file over the earlier one; both in normal form.
 pub(in crate::desired) fn merge(base: Node, over: Node) -> Node {
@@ -56,7 +56,7 @@ fn replaced(base: Value, over: Value) -> Value {
 
 fn put(map: &mut Map, key: String, entry: Entry) {
     if entry.node.tag == Tag::Reset {
-        map.shift_remove(&key);
+        map.remove(&key);
     } else {
         map.insert(key, entry);
     }
@@ -132,12 +132,16 @@ fn unify_by(node: &mut Node, key: impl Fn(&Node) -> Option<String>) {
     if items.len() < 2 {
         return;
     }
-    let mut out: IndexMap<String, Node> = IndexMap::with_capacity(items.len());
-    for (number, node) in std::mem::take(items).into_iter().enumerate() {
-        let key = key(&node).unwrap_or_else(|| format!("\0{number}"));
-        out.insert(key, node);
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(items.len());
+    let mut out: Vec<Node> = Vec::with_capacity(items.len());
+    for node in std::mem::take(items) {
+        let place = key(&node).map(|key| *places.entry(key).or_insert(out.len())).filter(|place| *place < out.len());
+        match place {
+            Some(place) => out[place] = node,
+            None => out.push(node),
+        }
     }
-    items.extend(out.into_values());
+    *items = out;
 }
 
 fn port_key(node: &Node) -> Option<String> {

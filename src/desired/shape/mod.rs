@@ -130,7 +130,7 @@ impl Normal<'_> {
         let message = format!("`{name}` must be {want}, not {}", node.kind());
         let hint = match &node.value {
             Value::Null => Some("give it a value, or leave the key out".to_owned()),
-            Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Time(_) if want.contains("text") => {
+            Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Odd(_) if want.contains("text") => {
                 Some(format!("put it in quotes: \"{}\"", node.scalar_text().unwrap_or_default()))
             }
             _ => None,

@@ -21,7 +21,7 @@ impl Normal<'_> {
         match node.value {
             Value::Seq(items) => {
                 for item in items {
-                    let Some(item) = self.text(&format!("an item of {what}"), item) else { continue };
+                    let Some(item) = self.item(what, item) else { continue };
                     let name = item.as_text().unwrap_or_default().to_owned();
                     out.insert(name, Entry { at: item.at, node: Node::new(item.at, Value::Null) });
                 }
@@ -52,7 +52,7 @@ impl Normal<'_> {
         match node.value {
             Value::Seq(items) => {
                 for item in items {
-                    let Some(item) = self.text("an item of depends_on", item) else { continue };
+                    let Some(item) = self.item("depends_on", item) else { continue };
                     let fields = [
                         ("condition", Node::text(item.at, "service_started")),
                         ("required", Node::new(item.at, Value::Bool(true))),
@@ -93,7 +93,7 @@ impl Normal<'_> {
                 let (at, source) = (node.at, node.get_text("source").unwrap_or_default().to_owned());
                 if let Some(map) = node.as_map_mut() {
                     let target = Node::text(at, format!("/run/secrets/{source}"));
-                    map.entry("target".to_owned()).or_insert(Entry { at, node: target });
+                    map.or_insert_with("target", || Entry { at, node: target });
                 }
             }
             out.extend(node);

@@ -51,7 +51,7 @@ impl Normal<'_> {
             match entry.node.scalar_text() {
                 Some(text) => entry.node.value = Value::Text(text),
                 None => {
-                    map.shift_remove("published");
+                    map.remove("published");
                 }
             }
         }
@@ -118,7 +118,7 @@ impl Normal<'_> {
             if let Some(ip) = ip {
                 fields.push(("host_ip", Node::text(at, ip)));
             }
-            fields.push(("target", Node::new(at, Value::Int(i128::from(target)))));
+            fields.push(("target", Node::new(at, Value::Int(i64::from(target)))));
             if let Some(published) = published {
                 fields.push(("published", Node::text(at, published)));
             }

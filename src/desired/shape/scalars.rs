@@ -14,6 +14,15 @@ impl Normal<'_> {
         None
     }
 
+    /// A text in a list.
+    pub(super) fn item(&mut self, list: &str, node: Node) -> Option<Node> {
+        if node.as_text().is_some() {
+            return Some(node);
+        }
+        self.mismatch(&format!("an item of {list}"), "text", &node);
+        None
+    }
+
     pub(super) fn word(&mut self, name: &str, words: &'static [&'static str], node: Node) -> Option<Node> {
         let node = self.text(name, node)?;
         let word = node.as_text().unwrap_or_default();
@@ -56,8 +65,8 @@ impl Normal<'_> {
     pub(super) fn int(&mut self, name: &str, mut node: Node) -> Option<Node> {
         let value = match &node.value {
             Value::Int(value) => Some(*value),
-            Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(*value as i128),
-            Value::Text(text) => text.trim().parse::<i64>().ok().map(i128::from),
+            Value::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(*value as i64),
+            Value::Text(text) => text.trim().parse().ok(),
             _ => None,
         };
         let Some(value) = value else {
@@ -101,7 +110,7 @@ impl Normal<'_> {
     pub(super) fn bytes(&mut self, name: &str, mut node: Node) -> Option<Node> {
         let value = match &node.value {
             Value::Int(value) => Some(*value),
-            Value::Float(value) if *value >= 0.0 && *value < 9e15 => Some(*value as i128),
+            Value::Float(value) if *value >= 0.0 && *value < 9e15 => Some(*value as i64),
             Value::Text(text) => units::bytes(text),
             _ => None,
         };
@@ -169,7 +178,7 @@ impl Normal<'_> {
             Value::Int(value) => Some(*value),
             Value::Text(text) => {
                 let digits = text.strip_prefix("0o").unwrap_or(text);
-                i128::from_str_radix(digits, 8).ok()
+                i64::from_str_radix(digits, 8).ok()
             }
             _ => None,
         };

@@ -27,7 +27,7 @@ pub use top::TOP;
 pub struct Table {
     /// What the mapping is, for messages: "service", "healthcheck".
     pub what: &'static str,
-    /// Its keys.
+    /// Its keys, in the order of their names.
     pub keys: &'static [Key],
     /// Whether `x-` keys are taken.
     pub extensions: bool,
@@ -192,7 +192,7 @@ impl Shape {
 impl Table {
     /// A key of this table by name.
     pub fn key(&self, name: &str) -> Option<&'static Key> {
-        self.keys.iter().find(|key| key.name == name)
+        self.keys.binary_search_by(|key| key.name.cmp(name)).ok().map(|at| &self.keys[at])
     }
 }
 
