@@ -274,7 +274,17 @@ fn record_exit(current: &ContainerSeen, exit: Exit) -> Decision {
 
 /// No task: never started, or ended, or vanished.
 fn after_exit(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target) -> Rung {
-    let create = |why: String| Some(act(Step::CreateTask { container: identity(current) }, why));
+    let side = scene.runtime.seen();
+    let rooted = side.is_some_and(|side| side.snapshots.iter().any(|snapshot| snapshot.key == current.snapshot));
+    let create = |why: String| {
+        if rooted {
+            return Some(act(Step::CreateTask { container: identity(current) }, why));
+        }
+        Some(Decision::Wait(vec![Blocker::Stuck {
+            what: "its snapshot is gone".to_owned(),
+            hint: "it is made anew as soon as its file and its image say from what".to_owned(),
+        }]))
+    };
     let Some(run) = &current.run else {
         return in_place(scene, current, target, None).or_else(|| create("it has not been started yet".to_owned()));
     };

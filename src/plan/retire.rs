@@ -32,12 +32,14 @@ pub(super) fn others(
     current: Option<&ContainerSeen>,
     target: &Target,
 ) -> Rung {
+    // a recorded generation is only kept going: what else there is goes when it is known what is wanted
+    if target.recorded {
+        return None;
+    }
     // without its snapshot a container cannot run again: it is made anew when it has ended, if there is more than its own
     // record to make it from
     let whole = |container: &ContainerSeen| {
-        target.recorded
-            || container.task != TaskSeen::None
-            || runtime.snapshots.iter().any(|snapshot| snapshot.key == container.snapshot)
+        container.task != TaskSeen::None || runtime.snapshots.iter().any(|snapshot| snapshot.key == container.snapshot)
     };
     let is_current =
         |container: &ContainerSeen| current.is_some_and(|current| current.id == container.id) && whole(container);

@@ -1,6 +1,7 @@
 //! containerd killed at any moment: tasks run on, half-made ones heal, a hung shim hides nobody else.
 
 use crate::rig::{Rig, identity, key, on_both, pid_of, ticks};
+use crate::support::await_until;
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -89,6 +90,10 @@ async fn a_hung_shim_hides_nobody_else(rig: Rig) {
     let (second, pid) = rig.shell(&other, "sleep 1000").await;
     let shim = pid_of(rig.shim(&container));
     kill(shim, Signal::SIGSTOP).unwrap();
+    await_until("the shim to stand still", Duration::from_secs(10), || {
+        let stat = std::fs::read_to_string(format!("/proc/{shim}/stat")).unwrap_or_default();
+        if stat.contains(") T ") { Ok(()) } else { Err(stat) }
+    });
     let Sight::Seen(seen) = rig.driver.look_runtime().await else { panic!("one hung shim blinds nobody") };
     assert!(matches!(seen.instances[&web].containers[0].task, TaskSeen::Unknown { .. }));
     assert!(matches!(seen.instances[&other].containers[0].task, TaskSeen::Running { .. }));
