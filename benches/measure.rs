@@ -37,14 +37,10 @@ fn main() {
     let ticks = agent.cpu_ticks() - before.0;
     // A tick is a hundredth of a second, so ticks per second are per cent.
     let percent = f64::from(u32::try_from(ticks).unwrap_or(u32::MAX)) / before.1.elapsed().as_secs_f64();
-    let resident = resident_mib(&node, agent.pid());
-    println!(
-        "{:<58} {resident:>10.1} {:>10} {:>7}  under 12",
-        format!("resident memory with {CROWD} instances, MiB"),
-        "",
-        ""
-    );
-    println!("{:<58} {percent:>10.3} {:>10} {:>7}  under 0.1", "CPU over 60 s idle, %", "", "");
+    let [all, own, files] = ["VmRSS:", "RssAnon:", "RssFile:"].map(|field| memory_mib(&node, agent.pid(), field));
+    line(&format!("resident memory with {CROWD} instances, MiB"), &format!("{all:.1}"), "under 12");
+    println!("  ({own:.1} of it its own, {files:.1} pages of the binary and of libraries)");
+    line("CPU over 60 s idle, %", &format!("{percent:.3}"), "under 0.1");
 
     agent.kill();
     let began = Instant::now();
@@ -57,14 +53,13 @@ fn main() {
         if ours { Ok(writes(&status)) } else { Err("not settled".into()) }
     });
     let took = milliseconds(began.elapsed());
-    println!(
-        "{:<58} {took:>10.0} {:>10} {:>7}  under 300",
-        format!("agent restart with {CROWD} instances, ms"),
-        "",
-        ""
-    );
-    println!("{:<58} {written:>10} {:>10} {:>7}  0", "writes of that restart", "", "");
+    line(&format!("agent restart with {CROWD} instances, ms"), &format!("{took:.0}"), "under 300");
+    line("writes of that restart", &written.to_string(), "0");
     agent.stop();
+}
+
+fn line(what: &str, ours: &str, target: &str) {
+    println!("{what:<58} {ours:>10} {:>10} {:>7}  {target}", "", "");
 }
 
 fn ratio(what: &str, ours: f64, theirs: f64, target: &str) {
@@ -178,8 +173,9 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-fn resident_mib(node: &Node, pid: u32) -> f64 {
+/// A line of the agent's `/proc/PID/status`.
+fn memory_mib(node: &Node, pid: u32, field: &str) -> f64 {
     let status = fs::read_to_string(node.path(format!("/proc/{pid}/status"))).expect("the agent's status");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a field of memory");
     line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
 }
