@@ -7,6 +7,7 @@
 //! properties of how the words are used are in `tests/plan_properties.rs` and `tests/simulate.rs`.
 
 mod decision;
+mod lifecycle;
 mod name;
 mod report;
 mod ruleset;
@@ -19,6 +20,7 @@ mod step;
 mod time;
 
 pub use decision::*;
+pub use lifecycle::*;
 pub use name::*;
 pub use report::*;
 pub use ruleset::*;

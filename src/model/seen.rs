@@ -4,6 +4,7 @@
 //! Inside a domain things are grouped by the object they belong to, as their marks say. Foreign things appear only
 //! where they can be in our way (a link with a name that we need, a route that overlaps a subnet).
 
+use super::lifecycle::HealthSeen;
 use super::name::{InstanceKey, NetworkKey, SpecDigest, StrayKey, VolumeKey};
 use super::ruleset::Ruleset;
 use super::sight::Sight;
@@ -141,6 +142,8 @@ pub struct ContainerSeen {
     pub clamped: Vec<String>,
     /// Its task.
     pub task: TaskSeen,
+    /// What the probes of its running task found out; `None` without a check, and before the first word of one.
+    pub health: Option<HealthSeen>,
 }
 
 /// A container's task.
@@ -189,7 +192,7 @@ impl TaskSeen {
 }
 
 /// A run as its label tells it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Run {
     /// The boot it belongs to.
     pub boot: String,
@@ -201,15 +204,27 @@ pub struct Run {
     pub count: u32,
     /// How many of the runs before it ended too soon in a row.
     pub failures: u32,
+    /// The restart that it was started for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted: Option<String>,
+    /// The generation of the record that it was started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// Which containers of those needed services ran then whose renewal restarts it, by `app/service`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub beside: BTreeMap<String, String>,
 }
 
 /// That a run was asked to stop, as its label tells it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stopping {
     /// When the stop signal was sent.
     pub at: Timestamp,
     /// It was wanted again before it ended. An exit after the signal is still ours, not its own.
     pub revoked: bool,
+    /// It was stopped for being unhealthy: what follows waits like a restart after a failure.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unhealthy: bool,
 }
 
 /// An exit.

@@ -4,6 +4,7 @@
 //! are put in when the OCI runtime spec is made, so that a default added later does not change an unchanged file's digest.
 //! For the same reason every field added from now on is skipped in serialisation when it is not set.
 
+use super::lifecycle::{HealthCheck, Need, RestartPolicy};
 use super::name::{AppName, InstanceKey, NetworkKey, NetworkName, ServiceName, VolumeKey, VolumeName};
 use super::report::Finding;
 use ipnet::Ipv4Net;
@@ -130,6 +131,21 @@ pub struct InstanceSpec {
     /// What it may use of the machine.
     #[serde(default, skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
+    /// What other services have to be before it starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Need>,
+    /// How its health is found out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthCheck>,
+    /// What happens after an exit, in place of `restart`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
+    /// The last restart that was asked for: a run that was started for another one is ended and started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted: Option<String>,
+    /// It is not to run, and kept.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stopped: bool,
 }
 
 fn is_false(value: &bool) -> bool {

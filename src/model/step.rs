@@ -95,6 +95,8 @@ pub enum Step {
         signal: String,
         /// The time to mark.
         at: Timestamp,
+        /// It is stopped for being unhealthy.
+        unhealthy: bool,
     },
     /// Sends SIGKILL.
     KillTask {

@@ -30,6 +30,11 @@ pub fn changes(old: &InstanceSpec, new: &InstanceSpec) -> Vec<Change> {
         cap_add,
         cap_drop,
         limits,
+        needs,
+        health,
+        restart_policy,
+        restarted,
+        stopped,
     } = new;
     let mut diff = Diff(Vec::new());
     diff.image(&old.image, image);
@@ -52,6 +57,11 @@ pub fn changes(old: &InstanceSpec, new: &InstanceSpec) -> Vec<Change> {
     diff.field("cap_add", &old.cap_add, cap_add, Class::Recreate);
     diff.field("cap_drop", &old.cap_drop, cap_drop, Class::Recreate);
     diff.limits(&old.limits, limits);
+    diff.field("depends_on", &old.needs, needs, Class::InPlace);
+    diff.field("healthcheck", &old.health, health, Class::InPlace);
+    diff.field("deploy.restart_policy", &old.restart_policy, restart_policy, Class::InPlace);
+    diff.field("x-stead.restarted", &old.restarted, restarted, Class::InPlace);
+    diff.field("x-stead.stopped", &old.stopped, stopped, Class::InPlace);
     diff.0
 }
 
@@ -120,6 +130,9 @@ fn without_in_place(spec: &InstanceSpec) -> InstanceSpec {
     kept.stop_grace_ms = None;
     kept.ports.clear();
     kept.limits = Limits::default();
+    kept.needs.clear();
+    (kept.health, kept.restart_policy) = (None, None);
+    (kept.restarted, kept.stopped) = (None, false);
     for network in &mut kept.networks {
         network.aliases.clear();
     }

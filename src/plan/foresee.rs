@@ -131,6 +131,7 @@ fn made(create: &CreateContainer, now: Timestamp) -> ContainerSeen {
         wedged: false,
         clamped: Vec::new(),
         task: TaskSeen::None,
+        health: None,
     }
 }
 
@@ -165,8 +166,8 @@ fn task_step(all: &mut RuntimeSeen, key: &Key, step: &Step, now: Timestamp) {
             have.exit = Some(exit.clone());
             have.witnessed = None;
         }
-        Step::StopTask { at, pid, .. } => {
-            have.stopping = Some(Stopping { at: *at, revoked: false });
+        Step::StopTask { at, pid, unhealthy, .. } => {
+            have.stopping = Some(Stopping { at: *at, revoked: false, unhealthy: *unhealthy });
             have.task = TaskSeen::Stopped(Exit { pid: *pid, status: ExitStatus::Code(143), at: now });
         }
         Step::KillTask { pid, .. } => {

@@ -206,7 +206,7 @@ fn start(scene: &Scene<'_, '_>, current: &ContainerSeen, pid: u32) -> Decision {
     // a run begins after the exit before it, whatever the clock says: else that exit would count as this run's
     let after_exit = current.exit.as_ref().map(|exit| Timestamp(exit.at.0.saturating_add(1)));
     let at = after_exit.map_or(scene.now, |after| after.max(scene.now));
-    let run = Run { boot: boot.clone(), pid, at, count, failures };
+    let run = Run { boot: boot.clone(), pid, at, count, failures, ..Run::default() };
     act(Step::RecordRun { container: identity(current), run }, format!("run {count} is about to start"))
 }
 
@@ -222,7 +222,7 @@ fn running(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid:
     }
     if current.run.as_ref().is_none_or(|run| run.pid != pid) {
         let count = current.run.as_ref().map_or(0, |run| run.count).saturating_add(1);
-        let run = Run { boot: scene.picture.runtime_boot(), pid, at: scene.now, count, failures: 0 };
+        let run = Run { boot: scene.picture.runtime_boot(), pid, at: scene.now, count, ..Run::default() };
         return Some(act(Step::RecordRun { container: identity(current), run }, "it was started by somebody else"));
     }
     in_place(scene, current, target, Some(pid))

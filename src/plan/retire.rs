@@ -113,6 +113,7 @@ fn stop(
                 start_ticks,
                 signal: signal.unwrap_or_else(|| "SIGTERM".to_owned()),
                 at: scene.now,
+                unhealthy: false,
             }),
             super::change::why_replaced(why, container, by),
         );

@@ -40,7 +40,7 @@ async fn a_whole_life_step_by_step(rig: Rig) {
     rig.done(Step::CreateTask { container: container.clone() }).await;
     assert_eq!(rig.driver.perform(Step::CreateTask { container: container.clone() }).await, Outcome::Already);
     let TaskSeen::Created { pid } = rig.container(&web).await.task else { panic!("not created") };
-    let run = Run { boot: "b".to_owned(), pid, at: Timestamp(5), count: 1, failures: 0 };
+    let run = Run { boot: "b".to_owned(), pid, at: Timestamp(5), count: 1, ..Run::default() };
     rig.done(Step::RecordRun { container: container.clone(), run: run.clone() }).await;
     rig.done(Step::StartTask { container: container.clone(), pid }).await;
     assert_eq!(rig.driver.perform(Step::StartTask { container: container.clone(), pid }).await, Outcome::Already);
@@ -54,11 +54,12 @@ async fn a_whole_life_step_by_step(rig: Rig) {
         start_ticks: ticks(pid),
         signal: "SIGTERM".to_owned(),
         at: Timestamp(7),
+        unhealthy: false,
     };
     rig.done(stop.clone()).await;
     let (seen, exit) = rig.until("the exit", &web, stopped).await;
     assert_eq!((exit.pid, exit.status), (pid, ExitStatus::Code(3)));
-    assert_eq!(seen.stopping, Some(Stopping { at: Timestamp(7), revoked: false }));
+    assert_eq!(seen.stopping, Some(Stopping { at: Timestamp(7), ..Stopping::default() }));
     assert_eq!(rig.driver.perform(stop).await, Outcome::Already);
     let (seen, witnessed) = rig.until("the witness", &web, |seen| seen.witnessed.clone()).await;
     assert_eq!((witnessed.pid, witnessed.status, seen.exit), (pid, ExitStatus::Code(3), None));
@@ -93,13 +94,14 @@ async fn another_one_is_left_alone(rig: Rig) {
     let before = rig.writes();
     let older = ContainerIdentity { created_at: Timestamp(container.created_at.0 - 1), ..container.clone() };
     let exit = Exit { pid, status: ExitStatus::Unknown, at: Timestamp(1) };
-    let run = Run { boot: String::new(), pid, at: Timestamp(1), count: 1, failures: 0 };
+    let run = Run { boot: String::new(), pid, at: Timestamp(1), count: 1, ..Run::default() };
     let stop = |container: &ContainerIdentity, pid, start_ticks| Step::StopTask {
         container: container.clone(),
         pid,
         start_ticks,
         signal: "KILL".to_owned(),
         at: Timestamp(1),
+        unhealthy: false,
     };
     let steps = [
         Step::KillTask { container: older.clone(), pid: Some(pid) },
@@ -147,15 +149,15 @@ async fn marks_and_tasks_that_never_ran(rig: Rig) {
     let pid = rig.start(&web, &container).await;
     assert_eq!(rig.driver.perform(Step::RevokeStop { container: container.clone() }).await, Outcome::Already);
     let signal = "term".to_owned();
-    rig.done(Step::StopTask { container: container.clone(), pid, start_ticks: ticks(pid), signal, at: Timestamp(9) })
+    rig.done(Step::StopTask { container: container.clone(), pid, start_ticks: ticks(pid), signal, at: Timestamp(9), unhealthy: false })
         .await;
     rig.done(Step::RevokeStop { container: container.clone() }).await;
-    assert_eq!(rig.container(&web).await.stopping, Some(Stopping { at: Timestamp(9), revoked: true }));
-    let run = Run { boot: String::new(), pid, at: Timestamp(10), count: 2, failures: 0 };
+    assert_eq!(rig.container(&web).await.stopping, Some(Stopping { at: Timestamp(9), revoked: true, unhealthy: false }));
+    let run = Run { boot: String::new(), pid, at: Timestamp(10), count: 2, ..Run::default() };
     rig.done(Step::RecordRun { container: container.clone(), run }).await;
     assert_eq!(rig.container(&web).await.stopping, None, "a new run has no stop mark");
     let unknown =
-        Step::StopTask { container, pid, start_ticks: ticks(pid), signal: "SIGNOPE".to_owned(), at: Timestamp(9) };
+        Step::StopTask { container, pid, start_ticks: ticks(pid), signal: "SIGNOPE".to_owned(), at: Timestamp(9), unhealthy: false };
     let Outcome::Refused(cause) = rig.driver.perform(unknown).await else { panic!("there is no such signal") };
     assert!(cause.kind == CauseKind::Invalid && cause.hint.is_some(), "{cause:?}");
     kill(pid_of(pid), Signal::SIGKILL).unwrap();

@@ -72,7 +72,7 @@ async fn a_create_that_is_cut_off_heals(mut rig: Rig) {
             tries.push(rig.driver.perform(Step::CreateTask { container: container.clone() }).await);
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        let run = Run { boot: String::new(), pid, at: Timestamp(1), count: 1, failures: 0 };
+        let run = Run { boot: String::new(), pid, at: Timestamp(1), count: 1, ..Run::default() };
         rig.done(Step::RecordRun { container: container.clone(), run }).await;
         rig.done(Step::StartTask { container: container.clone(), pid }).await;
         assert!(matches!(rig.container(&web).await.task, TaskSeen::Running { .. }));

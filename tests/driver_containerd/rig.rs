@@ -171,7 +171,7 @@ impl Rig {
         let made = self.driver.perform(Step::CreateTask { container: container.clone() }).await;
         assert!(matches!(made, Outcome::Done | Outcome::Already), "{made:?}");
         let TaskSeen::Created { pid } = self.container(key).await.task else { panic!("not created") };
-        let run = Run { boot: String::new(), pid, at: Timestamp(1), count: 1, failures: 0 };
+        let run = Run { boot: String::new(), pid, at: Timestamp(1), count: 1, ..Run::default() };
         self.done(Step::RecordRun { container: container.clone(), run }).await;
         self.done(Step::StartTask { container: container.clone(), pid }).await;
         pid

@@ -94,6 +94,11 @@ impl Lower<'_> {
             cap_add: self.capabilities(node.get("cap_add")),
             cap_drop: self.capabilities(node.get("cap_drop")),
             limits: self.limits(node),
+            needs: Vec::new(),
+            health: None,
+            restart_policy: None,
+            restarted: None,
+            stopped: false,
             // Last, so that everything else has been looked at.
             image: image?,
         };

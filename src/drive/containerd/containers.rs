@@ -6,7 +6,7 @@ use super::link::{READ, WRITE};
 use super::look::{self, RECORD, created_at};
 use super::spec::{self, Surroundings};
 use super::{Containerd, RUNTIME, SNAPSHOTTER};
-use crate::model::{ContainerIdentity, CreateContainer, Exit, InstanceKey, Outcome, Record, Run, Stopping, Timestamp};
+use crate::model::{ContainerIdentity, CreateContainer, Exit, InstanceKey, Outcome, Record, Run, Stopping};
 use containerd_client::services::v1::container::Runtime;
 use containerd_client::services::v1::{
     Container, CreateContainerRequest, DeleteContainerRequest, GetContainerRequest, UpdateContainerRequest,
@@ -76,8 +76,7 @@ impl Containerd {
     }
 
     /// Marks when the stop signal was sent.
-    pub(super) async fn mark_stop(&self, identity: &ContainerIdentity, at: Timestamp) -> Result<Outcome, CallError> {
-        let mark = Stopping { at, revoked: false };
+    pub(super) async fn mark_stop(&self, identity: &ContainerIdentity, mark: Stopping) -> Result<Outcome, CallError> {
         self.set_labels(identity, &[(labels::STOP, labels::text(&mark))]).await
     }
 

@@ -189,6 +189,7 @@ impl Containerd {
             wedged: told.wedged,
             clamped: told.clamped,
             task,
+            health: None,
             id: container.id,
         })
     }

@@ -40,7 +40,7 @@ pub(in crate::drive) use process::after_hours;
 pub use process::start_ticks;
 
 use crate::drive::{Counters, image};
-use crate::model::{AppName, InstanceKey, Marks, Outcome, Step};
+use crate::model::{AppName, InstanceKey, Marks, Outcome, Step, Stopping};
 use documents::{Config, Documents};
 use echoes::Echoes;
 use images::Resolved;
@@ -133,8 +133,9 @@ impl Containerd {
             Step::RecordRun { container, run } => self.record_run(container, run).await,
             Step::StartTask { container, pid } => self.start_task(container, *pid).await,
             Step::RecordExit { container, exit } => self.record_exit(container, exit).await,
-            Step::StopTask { container, pid, start_ticks, signal, at } => {
-                self.stop_task(container, *pid, *start_ticks, signal, *at).await
+            Step::StopTask { container, pid, start_ticks, signal, at, unhealthy } => {
+                let mark = Stopping { at: *at, revoked: false, unhealthy: *unhealthy };
+                self.stop_task(container, *pid, *start_ticks, signal, mark).await
             }
             Step::KillTask { container, pid } => self.kill_task(container, *pid).await,
             Step::DeleteTask { container, pid } => self.delete_task(container, *pid).await,

@@ -3,7 +3,7 @@
 use super::error::CallError;
 use super::link::{SHIM, WRITE};
 use super::{Containerd, labels, look, process, signal, spec};
-use crate::model::{ContainerIdentity, InstanceKey, Limits, MountSource, Outcome, Record, Timestamp};
+use crate::model::{ContainerIdentity, InstanceKey, Limits, MountSource, Outcome, Record, Stopping};
 use containerd_client::services::v1::{
     Container, CreateTaskRequest, DeleteTaskRequest, KillRequest, StartRequest, UpdateTaskRequest,
 };
@@ -148,7 +148,7 @@ impl Containerd {
         pid: u32,
         start_ticks: u64,
         signal: &str,
-        at: Timestamp,
+        mark: Stopping,
     ) -> Result<Outcome, CallError> {
         let signal = signal::number(signal)?;
         self.same_container(identity).await?;
@@ -164,7 +164,7 @@ impl Containerd {
             return Ok(Outcome::Already);
         }
         match self.call_kill(&identity.id, signal).await {
-            Ok(()) => self.mark_stop(identity, at).await,
+            Ok(()) => self.mark_stop(identity, mark).await,
             Err(error) if error.is_not_found() => Ok(Outcome::Already),
             Err(error) => Err(error),
         }

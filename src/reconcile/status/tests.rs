@@ -164,7 +164,7 @@ fn states_are_told_from_the_task_its_stop_and_its_holds() {
     };
     assert_eq!(state(|_| {}), "running");
     let stopping =
-        |one: &mut Loop| one.container(1).stopping = Some(crate::model::Stopping { at: NOW, revoked: false });
+        |one: &mut Loop| one.container(1).stopping = Some(crate::model::Stopping { at: NOW, ..crate::model::Stopping::default() });
     assert_eq!(state(stopping), "stopping");
     assert_eq!(
         state(|one| one.container(1).task = TaskSeen::Unknown { why: "shim does not answer".into() }),

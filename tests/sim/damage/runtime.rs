@@ -194,7 +194,7 @@ fn limits(world: &mut World, choices: &mut impl Choices) -> Option<String> {
     let live = ours(world, |found| found.task.as_ref().is_some_and(|task| task.runs() && task.shim == Shim::Up));
     let id = one_of(choices, &live)?;
     let container = world.runtime.containers.get_mut(&id)?;
-    container.stopping = Some(stead::model::Stopping { at: Timestamp(1), revoked: false });
+    container.stopping = Some(stead::model::Stopping { at: Timestamp(1), ..stead::model::Stopping::default() });
     container.pristine = false;
     let instance = container.instance.clone()?;
     shake(world, &id);

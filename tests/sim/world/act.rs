@@ -294,7 +294,7 @@ impl World {
             self.process_will_end(pid, after, 143);
         }
         if extent == Extent::Whole {
-            self.container_mut(id).stopping = Some(Stopping { at, revoked: false });
+            self.container_mut(id).stopping = Some(Stopping { at, ..Stopping::default() });
         }
         Outcome::Done
     }

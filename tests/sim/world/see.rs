@@ -166,6 +166,7 @@ impl World {
             wedged: container.wedge && container.wedge_known,
             clamped: Vec::new(),
             task,
+            health: None,
         }
     }
 
