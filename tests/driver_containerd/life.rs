@@ -149,15 +149,31 @@ async fn marks_and_tasks_that_never_ran(rig: Rig) {
     let pid = rig.start(&web, &container).await;
     assert_eq!(rig.driver.perform(Step::RevokeStop { container: container.clone() }).await, Outcome::Already);
     let signal = "term".to_owned();
-    rig.done(Step::StopTask { container: container.clone(), pid, start_ticks: ticks(pid), signal, at: Timestamp(9), unhealthy: false })
-        .await;
+    rig.done(Step::StopTask {
+        container: container.clone(),
+        pid,
+        start_ticks: ticks(pid),
+        signal,
+        at: Timestamp(9),
+        unhealthy: false,
+    })
+    .await;
     rig.done(Step::RevokeStop { container: container.clone() }).await;
-    assert_eq!(rig.container(&web).await.stopping, Some(Stopping { at: Timestamp(9), revoked: true, unhealthy: false }));
+    assert_eq!(
+        rig.container(&web).await.stopping,
+        Some(Stopping { at: Timestamp(9), revoked: true, unhealthy: false })
+    );
     let run = Run { boot: String::new(), pid, at: Timestamp(10), count: 2, ..Run::default() };
     rig.done(Step::RecordRun { container: container.clone(), run }).await;
     assert_eq!(rig.container(&web).await.stopping, None, "a new run has no stop mark");
-    let unknown =
-        Step::StopTask { container, pid, start_ticks: ticks(pid), signal: "SIGNOPE".to_owned(), at: Timestamp(9), unhealthy: false };
+    let unknown = Step::StopTask {
+        container,
+        pid,
+        start_ticks: ticks(pid),
+        signal: "SIGNOPE".to_owned(),
+        at: Timestamp(9),
+        unhealthy: false,
+    };
     let Outcome::Refused(cause) = rig.driver.perform(unknown).await else { panic!("there is no such signal") };
     assert!(cause.kind == CauseKind::Invalid && cause.hint.is_some(), "{cause:?}");
     kill(pid_of(pid), Signal::SIGKILL).unwrap();

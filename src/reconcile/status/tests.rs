@@ -163,8 +163,9 @@ fn states_are_told_from_the_task_its_stop_and_its_holds() {
         until: Timestamp(NOW.0 + 4000),
     };
     assert_eq!(state(|_| {}), "running");
-    let stopping =
-        |one: &mut Loop| one.container(1).stopping = Some(crate::model::Stopping { at: NOW, ..crate::model::Stopping::default() });
+    let stopping = |one: &mut Loop| {
+        one.container(1).stopping = Some(crate::model::Stopping { at: NOW, ..crate::model::Stopping::default() })
+    };
     assert_eq!(state(stopping), "stopping");
     assert_eq!(
         state(|one| one.container(1).task = TaskSeen::Unknown { why: "shim does not answer".into() }),

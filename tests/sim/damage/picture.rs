@@ -76,7 +76,8 @@ fn garble_container(container: &mut ContainerSeen, choices: &mut impl Choices) {
         7 => container.wedged = !container.wedged,
         8 => {
             let failures = if choices.chance(500) { u32::MAX } else { choices.below(3) as u32 };
-            container.run = Some(Run { boot: "boot-1".to_owned(), pid, at, count: u32::MAX, failures, ..Run::default() });
+            container.run =
+                Some(Run { boot: "boot-1".to_owned(), pid, at, count: u32::MAX, failures, ..Run::default() });
         }
         9 => container.exit = Some(Exit { pid, status: ExitStatus::Unknown, at }),
         _ => container.stopping = Some(Stopping { at, revoked: choices.chance(500), unhealthy: false }),
