@@ -116,6 +116,8 @@ fn changed_links_and_addresses_are_put_right() {
         format!("ip link set {link} down"),
         format!("bridge link set dev {link} hairpin off"),
         format!("ip link set {link} alias somebody"),
+        format!("ip link set {link} name stray0"),
+        format!("ip link set {bridge} name stray1"),
         format!("ip link set {bridge} down"),
         format!("ip address flush dev {bridge}"),
         format!("ip address add 10.9.9.9/24 dev {bridge}"),

@@ -114,7 +114,13 @@ async fn keep(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<Ended, Fail
     let node = Arc::new(Node::new(paths.marks.clone(), &paths.places(), &counters));
     let dir = paths.own_desired_state();
     let env = paths.own_env_file().map(super::paths::read_env).transpose()?.unwrap_or_default();
-    let directory = Directory::open(Options { dir: dir.clone(), state: paths.root.clone(), env, ..Options::default() });
+    let directory = Directory::open(Options {
+        dir: dir.clone(),
+        state: paths.root.clone(),
+        env,
+        pool: paths.own_pool(),
+        ..Options::default()
+    });
     let (expecting, latest) = (Arc::clone(&node), RefCell::new(None));
     let desired = directory.stream().inspect(|desired| {
         expecting.expect(desired);

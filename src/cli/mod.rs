@@ -60,6 +60,9 @@ struct NodeFlags {
     /// Values for `${...}` in files, as in an .env file; they win over the apps' own [default: the running agent's].
     #[arg(long, global = true, value_name = "FILE")]
     env_file: Option<PathBuf>,
+    /// Where the subnets of networks come from that name none [default: 10.208.0.0/12, or the running agent's].
+    #[arg(long, global = true, value_name = "CIDR")]
+    pool: Option<ipnet::Ipv4Net>,
     /// containerd's socket.
     #[arg(long, global = true, value_name = "SOCKET", default_value = "/run/containerd/containerd.sock")]
     containerd: PathBuf,

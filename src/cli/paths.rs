@@ -5,6 +5,7 @@ use super::say::{Failure, fail};
 use crate::desired::{Request, request_for};
 use crate::drive::node::Places;
 use crate::model::{AgentName, Marks, Status, Timelines};
+use ipnet::Ipv4Net;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ pub struct Paths {
     pub marks: Marks,
     desired_state: Option<PathBuf>,
     env_file: Option<PathBuf>,
+    pool: Option<Ipv4Net>,
     /// containerd's socket.
     pub containerd: PathBuf,
     /// Survives a reboot.
@@ -38,6 +40,7 @@ impl Paths {
         Ok(Self {
             desired_state: flags.desired_state.as_ref().map(absolute),
             env_file: flags.env_file.as_ref().map(absolute),
+            pool: flags.pool.map(pool).transpose()?,
             containerd: absolute(&flags.containerd),
             root: place(&flags.root, "/var/lib"),
             run: place(&flags.state, "/run"),
@@ -64,6 +67,17 @@ impl Paths {
     /// The file with values for substitution, for an agent that is about to start.
     pub fn own_env_file(&self) -> Option<&Path> {
         self.env_file.as_deref()
+    }
+
+    /// Where subnets come from, for an agent that is about to start.
+    pub fn own_pool(&self) -> Option<Ipv4Net> {
+        self.pool
+    }
+
+    /// The same for every other command: the flag's, else the running agent's.
+    pub fn pool(&self) -> Option<Ipv4Net> {
+        let told = || self.status().and_then(|status| status.agent.pool)?.parse().ok();
+        self.pool.or_else(told)
     }
 
     /// The values for substitution: from the flag's file, else from the running agent's, so that files mean to every
@@ -137,6 +151,16 @@ impl Paths {
         let bytes = std::fs::read(self.timelines_file()).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
+}
+
+/// A pool that subnets of 254 addresses can be taken from.
+fn pool(pool: Ipv4Net) -> Result<Ipv4Net, Failure> {
+    const SUBNET: u8 = 24;
+    if pool.prefix_len() > SUBNET || pool.prefix_len() < 8 {
+        let hint = "a pool is between /8 and /24: each network takes a /24 of it";
+        return Err(Failure::new(format!("--pool: {pool} is no use as a pool")).hint(hint).code(super::USAGE));
+    }
+    Ok(pool.trunc())
 }
 
 /// Reads a file of values for substitution.

@@ -55,7 +55,7 @@ pub fn run(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<ExitCode, Fail
 /// Reads a directory once, leaving no trace.
 pub fn peek(paths: &Paths, dir: &Path) -> Result<Arc<Desired>, Failure> {
     let (state, env) = (paths.root.clone(), paths.env()?);
-    Ok(Directory::peek(Options { dir: dir.to_owned(), state, env, ..Options::default() }).read())
+    Ok(Directory::peek(Options { dir: dir.to_owned(), state, env, pool: paths.pool(), ..Options::default() }).read())
 }
 
 /// What is wanted, and the one app that is asked about.

@@ -67,6 +67,7 @@ impl<'a> FileReport<'a> {
         agent.started_at.clone_from(&self.started_at);
         agent.written_at = view.now.rfc3339();
         agent.desired_state.clone_from(&self.desired_state);
+        agent.pool = self.paths.own_pool().map(|pool| pool.to_string());
         agent.env_file = self.paths.own_env_file().map(|file| file.display().to_string());
         let counters = [
             ("containerd_reads", &self.counters.containerd_reads),

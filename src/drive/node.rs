@@ -41,6 +41,8 @@ struct Known {
 struct Tellers {
     instances: BTreeMap<InstanceKey, BTreeSet<NetworkKey>>,
     networks: BTreeSet<NetworkKey>,
+    /// Bridges whose names are the user's.
+    bridges: BTreeMap<String, NetworkKey>,
 }
 
 /// Wakes of our own making. Bounded: a full channel holds a wake for the same domain already.
@@ -99,6 +101,8 @@ impl Node {
             wanted.instances.insert(key, networks);
         }
         wanted.networks = desired.networks().map(|(key, _)| key).collect();
+        let named = desired.networks().filter_map(|(key, spec)| Some((spec.bridge.clone()?, key)));
+        wanted.bridges = named.collect();
         self.learn(|known| known.wanted = wanted);
     }
 
@@ -130,7 +134,7 @@ impl Node {
         let sight = self.files.look_files().await;
         if let Sight::Seen(seen) = &sight {
             let instances = seen.instances.keys().map(|key| (key.clone(), BTreeSet::new())).collect();
-            self.learn(|known| known.filed = Tellers { instances, networks: BTreeSet::new() });
+            self.learn(|known| known.filed = Tellers { instances, ..Tellers::default() });
         }
         sight
     }
@@ -226,7 +230,11 @@ impl Known {
             }
             all.networks.extend(teller.networks.iter().cloned());
         }
-        Owners::new(marks, all.instances, all.networks)
+        let mut owners = Owners::new(marks, all.instances, all.networks);
+        for (name, network) in &self.wanted.bridges {
+            owners.add_bridge(name.clone(), network.clone());
+        }
+        owners
     }
 }
 

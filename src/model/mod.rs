@@ -9,6 +9,7 @@
 mod decision;
 mod lifecycle;
 mod name;
+mod outcome;
 mod report;
 mod ruleset;
 mod seen;
@@ -22,6 +23,7 @@ mod time;
 pub use decision::*;
 pub use lifecycle::*;
 pub use name::*;
+pub use outcome::*;
 pub use report::*;
 pub use ruleset::*;
 pub use seen::*;

@@ -354,6 +354,8 @@ pub struct InterfaceSeen {
     pub up: bool,
     /// Its MAC.
     pub mac: [u8; 6],
+    /// Its largest packet.
+    pub mtu: u32,
     /// Its IPv4 addresses.
     pub addresses: Vec<Ipv4Net>,
 }
@@ -377,6 +379,8 @@ pub struct LinkSeen {
     pub hairpin: bool,
     /// Its MAC.
     pub mac: [u8; 6],
+    /// Its largest packet.
+    pub mtu: u32,
     /// Its IPv4 addresses.
     pub addresses: Vec<Ipv4Net>,
     /// `net.ipv4.conf.<link>.route_localnet`; false for links that are no bridges.

@@ -10,7 +10,7 @@ use super::report::Finding;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 /// The whole desired state of one node.
@@ -25,6 +25,8 @@ pub struct Desired {
     pub apps: BTreeMap<AppName, App>,
     /// Findings that belong to no app: an unreadable directory, a file whose name cannot be an app.
     pub findings: Vec<Finding>,
+    /// Where subnets come from when a file names none; the usual pool where not set. A setting of the node.
+    pub pool: Option<Ipv4Net>,
 }
 
 /// One app: one Compose project.
@@ -113,6 +115,12 @@ pub struct InstanceSpec {
     /// The networks it is in, the one with the default route first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub networks: Vec<NetworkUse>,
+    /// Whose network it has; one of its own where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_mode: Option<NetworkMode>,
+    /// What it is told of names beyond those of its networks.
+    #[serde(default, skip_serializing_if = "Names::is_empty")]
+    pub names: Names,
     /// Bind mounts, named volumes and tmpfs mounts, in the order they are mounted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
@@ -239,6 +247,66 @@ pub struct NetworkUse {
     /// A fixed address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
+    /// A fixed MAC; one from the instance's name where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<[u8; 6]>,
+    /// The interface's name inside; `eth` and a number where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
+impl NetworkUse {
+    /// A network with nothing said about it.
+    pub fn plain(network: NetworkName) -> Self {
+        Self { network, aliases: BTreeSet::new(), address: None, mac: None, interface: None }
+    }
+}
+
+/// Whose network an instance has, where it is not one of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkMode {
+    /// One of its own with nothing in it but the loopback.
+    None,
+    /// The host's.
+    Host,
+    /// That of the instance of this service with the same number.
+    Service(ServiceName),
+}
+
+/// What an instance is told of names beyond those of its networks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Names {
+    /// Name servers in the place of the host's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<IpAddr>,
+    /// Search domains in the place of the host's; `.` alone for none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<String>,
+    /// Resolver options in the place of the host's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// Further lines of its hosts file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hosts: BTreeMap<String, Vec<HostAddress>>,
+}
+
+impl Names {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The address of a further line of the hosts file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostAddress {
+    /// Where the instance reaches the host.
+    HostGateway,
+    /// An address.
+    At(IpAddr),
 }
 
 /// Something mounted into an instance.
@@ -307,9 +375,31 @@ pub struct NetworkSpec {
     /// The bridge's address; the subnet's first where not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Ipv4Addr>,
+    /// The part of the subnet that addresses are given from; all of it where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<Ipv4Net>,
+    /// Addresses that are not given to instances, since somebody else has them, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reserved: BTreeMap<String, Ipv4Addr>,
     /// No way out.
     #[serde(default, skip_serializing_if = "is_false")]
     pub internal: bool,
+    /// The bridge's name on the host; one from the network's name where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<String>,
+    /// The largest packet on its links; 1500 where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+/// The largest packet on a link where nothing is said.
+pub const MTU: u32 = 1500;
+
+impl NetworkSpec {
+    /// The largest packet on its links.
+    pub fn link_mtu(&self) -> u32 {
+        self.mtu.unwrap_or(MTU)
+    }
 }
 
 impl Desired {
@@ -322,6 +412,14 @@ impl Desired {
     /// A network, when it is wanted.
     pub fn network(&self, key: &NetworkKey) -> Option<&NetworkSpec> {
         self.apps.get(&key.app)?.networks.get(&key.network)
+    }
+
+    /// The instance whose network another one has, where it shares one.
+    pub fn shares(key: &InstanceKey, spec: &InstanceSpec) -> Option<InstanceKey> {
+        match &spec.network_mode {
+            Some(NetworkMode::Service(service)) => Some(InstanceKey { service: service.clone(), ..key.clone() }),
+            Some(NetworkMode::None | NetworkMode::Host) | None => None,
+        }
     }
 
     /// Whether something of this app may be removed for not being wanted: the source has to know the app's content, or

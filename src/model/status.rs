@@ -43,6 +43,9 @@ pub struct AgentStatus {
     /// The file with values for substitution that it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_file: Option<String>,
+    /// Where subnets come from, where it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// Whether its process runs, at the time of reading.
     #[serde(default)]
     pub running: bool,

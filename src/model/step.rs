@@ -167,6 +167,8 @@ pub enum Step {
         interface: String,
         /// Its MAC.
         mac: [u8; 6],
+        /// The largest packet of both ends.
+        mtu: u32,
         /// The bridge and its index.
         bridge: (String, u32),
     },
@@ -176,6 +178,33 @@ pub enum Step {
         link: LinkIdentity,
         /// The alias.
         alias: String,
+    },
+    /// Gives a link of ours its name back.
+    RenameLink {
+        /// The link.
+        link: LinkIdentity,
+        /// The name.
+        name: String,
+    },
+    /// Gives a link of ours its largest packet, and its MAC where that matters.
+    ShapeLink {
+        /// The link.
+        link: LinkIdentity,
+        /// The largest packet.
+        mtu: u32,
+        /// The MAC.
+        mac: Option<[u8; 6]>,
+    },
+    /// Gives an interface inside a netns its largest packet and its MAC.
+    ShapeInterface {
+        /// The netns.
+        netns: NetnsIdentity,
+        /// The interface.
+        interface: String,
+        /// The largest packet.
+        mtu: u32,
+        /// The MAC.
+        mac: [u8; 6],
     },
     /// Makes a link a port of a bridge, with hairpin on, and sets it up.
     AttachPort {
@@ -283,8 +312,8 @@ pub struct CreateContainer {
     pub attempt: u32,
     /// Its snapshot's key.
     pub snapshot: String,
-    /// The netns that its processes join.
-    pub netns: NetnsIdentity,
+    /// The netns that its processes join; `None` for the host's.
+    pub netns: Option<NetnsIdentity>,
     /// What it is made from.
     pub record: Record,
 }
@@ -341,63 +370,6 @@ impl InstanceFile {
     }
 }
 
-/// How a step went. Nothing is concluded from it but when to look and try again: what *is* comes from the next look.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The effect took place.
-    Done,
-    /// It had taken place before.
-    Already,
-    /// The object is another one than the step was decided on; nothing was done.
-    Moved,
-    /// It was refused; nothing was done, or as much as the next look will show.
-    Refused(Cause),
-    /// It was sent, and no answer came.
-    Unsure(Cause),
-}
-
-impl Outcome {
-    /// One word for the log.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Already => "already",
-            Self::Moved => "moved",
-            Self::Refused(_) => "refused",
-            Self::Unsure(_) => "unsure",
-        }
-    }
-}
-
-/// Why a step was refused, classified once by its driver.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Cause {
-    /// What kind of trouble.
-    pub kind: CauseKind,
-    /// One sentence with the chain of sources.
-    pub message: String,
-    /// What a person can do, where one can.
-    pub hint: Option<String>,
-}
-
-/// Kinds of trouble, as far as they make a difference to retrying.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CauseKind {
-    /// The other side cannot be reached: its domain is blind until it can.
-    Unavailable,
-    /// No answer within the step's deadline.
-    Deadline,
-    /// Something that is needed is not there (an image, an archive, a bind source).
-    Missing,
-    /// No room on disk, no memory, no descriptors.
-    Exhausted,
-    /// The definition cannot work here.
-    Invalid,
-    /// Anything else.
-    Failed,
-}
-
 impl Step {
     /// The domain that the step changes, and that is looked at after it.
     pub fn domain(&self) -> Domain {
@@ -423,6 +395,9 @@ impl Step {
             | Self::AdoptNetns { .. }
             | Self::MakeLink { .. }
             | Self::SetAlias { .. }
+            | Self::RenameLink { .. }
+            | Self::ShapeLink { .. }
+            | Self::ShapeInterface { .. }
             | Self::AttachPort { .. }
             | Self::LoopbackUp { .. }
             | Self::SetAddress { .. }
@@ -474,6 +449,9 @@ impl Step {
             Self::AdoptNetns { .. } => "adopt-netns",
             Self::MakeLink { .. } => "make-link",
             Self::SetAlias { .. } => "set-alias",
+            Self::RenameLink { .. } => "rename-link",
+            Self::ShapeLink { .. } => "shape-link",
+            Self::ShapeInterface { .. } => "shape-interface",
             Self::AttachPort { .. } => "attach-port",
             Self::LoopbackUp { .. } => "loopback-up",
             Self::SetAddress { .. } => "set-address",

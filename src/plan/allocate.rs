@@ -19,13 +19,19 @@ pub struct Allocation {
     subnets: BTreeMap<NetworkKey, Result<Ipv4Net, Blocker>>,
     gateways: BTreeMap<NetworkKey, Ipv4Addr>,
     internal: BTreeSet<NetworkKey>,
+    /// The parts of subnets that addresses are given from.
+    ranges: BTreeMap<NetworkKey, Ipv4Net>,
+    /// Addresses that are not given.
+    reserved: BTreeMap<NetworkKey, BTreeSet<Ipv4Addr>>,
+    /// Where subnets come from.
+    pool: Option<Ipv4Net>,
     addresses: BTreeMap<(InstanceKey, NetworkKey), Result<Ipv4Addr, Blocker>>,
 }
 
 impl Allocation {
     /// Allocates for everything that is wanted.
     pub fn of(desired: &Desired, observed: &Observed) -> Self {
-        let mut allocation = Self::default();
+        let mut allocation = Self { pool: desired.pool, ..Self::default() };
         allocation.place_networks(desired, observed);
         allocation.place_instances(desired, observed);
         allocation
@@ -55,18 +61,19 @@ impl Allocation {
     ) -> Result<Vec<Attachment>, Blocker> {
         let mut gateway_given = false;
         let mut attachments = Vec::with_capacity(spec.networks.len());
-        for (index, network) in spec.networks.iter().enumerate() {
-            let network = NetworkKey { app: key.app.clone(), network: network.network.clone() };
+        let names = interfaces(spec);
+        for (wanted, interface) in spec.networks.iter().zip(names) {
+            let network = NetworkKey { app: key.app.clone(), network: wanted.network.clone() };
             let subnet = self.subnet(&network)?;
             let address = self.address(key, &network)?;
             let outward = !self.internal.contains(&network) && !gateway_given;
             gateway_given |= outward;
             attachments.push(Attachment {
-                interface: format!("eth{index}"),
+                interface,
                 address,
                 subnet,
                 gateway: if outward { self.gateway(&network) } else { None },
-                mac: marks.mac(&format!("{key}\0{network}")),
+                mac: wanted.mac.unwrap_or_else(|| marks.mac(&format!("{key}\0{network}"))),
                 network,
             });
         }
@@ -81,7 +88,9 @@ impl Allocation {
             if spec.internal {
                 self.internal.insert(key.clone());
             }
-            match spec.subnet.or_else(|| kept_subnet(&key, net, runtime)) {
+            self.ranges.extend(spec.range.map(|range| (key.clone(), range)));
+            self.reserved.insert(key.clone(), spec.reserved.values().copied().collect());
+            match spec.subnet.or_else(|| kept_subnet(&key, self.pool(), net, runtime)) {
                 Some(subnet) => {
                     let placed = check_explicit(&key, subnet, net, &taken);
                     if let Ok(subnet) = &placed {
@@ -97,12 +106,16 @@ impl Allocation {
         avoid.extend(runtime.into_iter().flat_map(recorded).map(|(_, attachment)| attachment.subnet));
         for (key, spec) in open {
             let placed = match (&observed.net, &observed.runtime) {
-                (Sight::Seen(_), Sight::Seen(_)) => free_subnet(&key, &avoid),
+                (Sight::Seen(_), Sight::Seen(_)) => free_subnet(&key, self.pool(), &avoid),
                 _ => Err(blind(observed)),
             };
             avoid.extend(placed.as_ref().ok());
             self.put_network(key, spec, placed);
         }
+    }
+
+    fn pool(&self) -> Ipv4Net {
+        self.pool.unwrap_or(Ipv4Net::new_assert(POOL.0, POOL.1))
     }
 
     fn put_network(&mut self, key: NetworkKey, spec: &NetworkSpec, placed: Result<Ipv4Net, Blocker>) {
@@ -181,15 +194,23 @@ impl Allocation {
         if !lists_whole {
             return Err(blind(observed));
         }
-        let slots = u64::from(u32::MAX >> subnet.prefix_len()).saturating_sub(1).max(1);
+        let range = self.ranges.get(network).copied().unwrap_or(subnet);
+        let reserved = self.reserved.get(network);
+        let given = |address: &Ipv4Addr| {
+            usable(subnet, address) && range.contains(address) && !reserved.is_some_and(|all| all.contains(address))
+        };
+        let size = 1u64 << (32 - range.prefix_len());
+        // neither the first nor the last address of a subnet is anybody's; both ends of a range inside it may be
+        let (begin, slots) = if range == subnet { (1, size.saturating_sub(2).max(1)) } else { (0, size) };
         let first = slot_hash(&format!("{instance}\0{network}")) % slots;
-        // one more probe than there can be takers finds a free slot if there is one
-        let probes = slots.min(taken.len() as u64 + 2);
+        // more probes than there can be takers find a free slot if there is one
+        let unavailable = taken.len() + reserved.map_or(0, BTreeSet::len);
+        let probes = slots.min(unavailable as u64 + 4);
         (0..probes)
-            .map(|probe| nth(subnet, ((first + probe) % slots) as u32 + 1))
-            .find(|address| usable(subnet, address) && free(address))
+            .map(|probe| nth(range, ((first + probe) % slots) as u32 + begin))
+            .find(|address| given(address) && free(address))
             .ok_or_else(|| Blocker::Stuck {
-                what: format!("no free address in {subnet} for network {network}"),
+                what: format!("no free address in {range} for network {network}"),
                 hint: "give the network a larger subnet under `ipam`, or run fewer instances in it".to_owned(),
             })
     }
@@ -233,13 +254,22 @@ fn overlap(a: &Ipv4Net, b: &Ipv4Net) -> bool {
     a.contains(&b.network()) || b.contains(&a.network())
 }
 
-fn pool() -> Ipv4Net {
-    Ipv4Net::new_assert(POOL.0, POOL.1)
+/// What interfaces are called inside: as the file says, the others by number past those names.
+fn interfaces(spec: &InstanceSpec) -> Vec<String> {
+    let said: BTreeSet<&str> = spec.networks.iter().filter_map(|at| at.interface.as_deref()).collect();
+    let mut free = (0..).map(|n| format!("eth{n}")).filter(|name| !said.contains(name.as_str()));
+    let mut name = |at: &crate::model::NetworkUse| at.interface.clone().or_else(|| free.next()).unwrap_or_default();
+    spec.networks.iter().map(&mut name).collect()
 }
 
 /// The subnet that a network has on its bridge, or had when its instances were made, if it came from the pool.
-fn kept_subnet(key: &NetworkKey, net: Option<&NetSeen>, runtime: Option<&RuntimeSeen>) -> Option<Ipv4Net> {
-    let from_pool = |subnet: &Ipv4Net| subnet.prefix_len() == POOL_PREFIX && pool().contains(subnet);
+fn kept_subnet(
+    key: &NetworkKey,
+    pool: Ipv4Net,
+    net: Option<&NetSeen>,
+    runtime: Option<&RuntimeSeen>,
+) -> Option<Ipv4Net> {
+    let from_pool = |subnet: &Ipv4Net| subnet.prefix_len() == POOL_PREFIX && pool.contains(subnet);
     let recorded =
         || runtime.into_iter().flat_map(recorded).map(|(_, at)| at).find(|at| at.network == *key).map(|at| at.subnet);
     let bridge = net.and_then(|net| net.networks.get(key));
@@ -273,18 +303,18 @@ fn check_explicit(
     }
 }
 
-fn free_subnet(key: &NetworkKey, avoid: &[Ipv4Net]) -> Result<Ipv4Net, Blocker> {
-    let count = 1u64 << (POOL_PREFIX - POOL.1);
+fn free_subnet(key: &NetworkKey, pool: Ipv4Net, avoid: &[Ipv4Net]) -> Result<Ipv4Net, Blocker> {
+    let count = 1u64 << POOL_PREFIX.saturating_sub(pool.prefix_len());
     let first = slot_hash(&format!("subnet\0{key}")) % count;
     (0..count)
         .map(|probe| {
             let index = ((first + probe) % count) as u32;
-            Ipv4Net::new_assert(nth(pool(), index << (32 - POOL_PREFIX)), POOL_PREFIX)
+            Ipv4Net::new_assert(nth(pool, index << (32 - POOL_PREFIX)), POOL_PREFIX)
         })
         .find(|subnet| !avoid.iter().any(|at| overlap(at, subnet)))
         .ok_or_else(|| Blocker::Stuck {
-            what: format!("no free subnet for network {key} in {}", pool()),
-            hint: "name a subnet under `ipam`".to_owned(),
+            what: format!("no free subnet for network {key} in {pool}"),
+            hint: "name a subnet under `ipam`, or give the agent another range: --pool CIDR".to_owned(),
         })
 }
 

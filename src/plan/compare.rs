@@ -1,6 +1,6 @@
 //! Field by field: what changed between two specs, what each change costs, and the digest of what must not change.
 
-use crate::model::{Change, Class, ImageWant, InstanceKey, InstanceSpec, Limits, NetworkUse, SpecDigest};
+use crate::model::{Change, Class, ImageWant, InstanceKey, InstanceSpec, Limits, Names, NetworkUse, SpecDigest};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -24,6 +24,8 @@ pub fn changes(old: &InstanceSpec, new: &InstanceSpec) -> Vec<Change> {
         stop_grace_ms,
         ports,
         networks,
+        network_mode,
+        names,
         mounts,
         read_only,
         privileged,
@@ -51,6 +53,8 @@ pub fn changes(old: &InstanceSpec, new: &InstanceSpec) -> Vec<Change> {
     diff.field("stop_grace_period", &old.stop_grace_ms, stop_grace_ms, Class::InPlace);
     diff.field("ports", &old.ports, ports, Class::InPlace);
     diff.networks(&old.networks, networks);
+    diff.field("network_mode", &old.network_mode, network_mode, Class::Recreate);
+    diff.names(&old.names, names);
     diff.field("volumes", &old.mounts, mounts, Class::Recreate);
     diff.field("read_only", &old.read_only, read_only, Class::Recreate);
     diff.field("privileged", &old.privileged, privileged, Class::Recreate);
@@ -89,7 +93,9 @@ impl Diff {
     fn networks(&mut self, old: &[NetworkUse], new: &[NetworkUse]) {
         let places = |uses: &[NetworkUse]| {
             uses.iter()
-                .map(|NetworkUse { network, aliases: _, address }| (network.clone(), *address))
+                .map(|NetworkUse { network, aliases: _, address, mac, interface }| {
+                    (network.clone(), *address, *mac, interface.clone())
+                })
                 .collect::<Vec<_>>()
         };
         let aliases = |uses: &[NetworkUse]| uses.iter().map(|u| u.aliases.clone()).collect::<Vec<BTreeSet<String>>>();
@@ -97,6 +103,15 @@ impl Diff {
         if places(old) == places(new) {
             self.field("networks.aliases", &aliases(old), &aliases(new), Class::InPlace);
         }
+    }
+
+    /// Files that are mounted into it, written in place.
+    fn names(&mut self, old: &Names, new: &Names) {
+        let Names { servers, search, options, hosts } = new;
+        self.field("dns", &old.servers, servers, Class::InPlace);
+        self.field("dns_search", &old.search, search, Class::InPlace);
+        self.field("dns_opt", &old.options, options, Class::InPlace);
+        self.field("extra_hosts", &old.hosts, hosts, Class::InPlace);
     }
 
     fn limits(&mut self, old: &Limits, new: &Limits) {
@@ -129,6 +144,7 @@ fn without_in_place(spec: &InstanceSpec) -> InstanceSpec {
     kept.stop_signal = None;
     kept.stop_grace_ms = None;
     kept.ports.clear();
+    kept.names = Names::default();
     kept.limits = Limits::default();
     kept.needs.clear();
     (kept.health, kept.restart_policy) = (None, None);

@@ -4,8 +4,8 @@
 use super::Picture;
 use crate::model::{
     ContainerSeen, CreateContainer, Desired, Exit, FilesSeen, ImageSeen, ImageUse, InstanceFile, InterfaceSeen, Key,
-    LinkSeen, Marks, NetSeen, NetnsIdentity, NetnsSeen, Observed, RuntimeSeen, SnapshotSeen, Step, Stopping, TableSeen,
-    TaskSeen, Timestamp,
+    LinkSeen, MTU, Marks, NetSeen, NetnsIdentity, NetnsSeen, Observed, RuntimeSeen, SnapshotSeen, Step, Stopping,
+    TableSeen, TaskSeen, Timestamp,
 };
 use crate::model::{Domain, ExitStatus};
 
@@ -189,14 +189,15 @@ fn net_step(all: &mut NetSeen, marks: &Marks, key: &Key, step: &Step) {
             let inode = u64::from(PID);
             side.netns = Some(NetnsSeen { inode, loopback_up, interfaces: Default::default(), default_gateway: None });
         }
-        (Step::MakeLink { name, interface, mac, bridge, .. }, Key::Instance(instance)) => {
+        (Step::MakeLink { name, interface, mac, mtu, bridge, .. }, Key::Instance(instance)) => {
             let network = all.networks.iter().find(|(_, link)| link.index == bridge.1).map(|(key, _)| key.clone());
             let index = next_index(all);
             let side = all.instances.entry(instance.clone()).or_default();
             let mut link = link(index, name, *mac, false);
             // hairpin is a setting of a port, so it comes in a step of its own
-            link.controller = Some(bridge.1);
-            let inside = InterfaceSeen { index: 2, peer_index: index, up: false, mac: *mac, addresses: Vec::new() };
+            (link.controller, link.mtu) = (Some(bridge.1), *mtu);
+            let (mac, mtu, addresses) = (*mac, *mtu, Vec::new());
+            let inside = InterfaceSeen { index: 2, peer_index: index, up: false, mac, mtu, addresses };
             if let (Some(network), Some(netns)) = (network, &mut side.netns) {
                 netns.interfaces.insert(interface.clone(), inside);
                 side.links.insert(network, link);
@@ -232,6 +233,7 @@ fn link(index: u32, name: &str, mac: [u8; 6], bridge: bool) -> LinkSeen {
         controller: None,
         hairpin: false,
         mac,
+        mtu: MTU,
         addresses: Vec::new(),
         route_localnet: false,
     }
@@ -259,6 +261,8 @@ fn drop_link(all: &mut NetSeen, name: &str) {
 fn link_step(all: &mut NetSeen, key: &Key, step: &Step) {
     let name = match step {
         Step::SetAlias { link, .. }
+        | Step::RenameLink { link, .. }
+        | Step::ShapeLink { link, .. }
         | Step::AttachPort { link, .. }
         | Step::SetBridgeAddress { link, .. }
         | Step::SetRouteLocalnet { link } => Some(&link.name),
@@ -268,6 +272,8 @@ fn link_step(all: &mut NetSeen, key: &Key, step: &Step) {
     if let Some(link) = all.networks.values_mut().chain(ports).find(|link| Some(&link.name) == name) {
         match step {
             Step::SetAlias { alias, .. } => link.alias = Some(alias.clone()),
+            Step::RenameLink { name, .. } => link.name.clone_from(name),
+            Step::ShapeLink { mtu, mac, .. } => (link.mtu, link.mac) = (*mtu, mac.unwrap_or(link.mac)),
             Step::AttachPort { bridge, .. } => (link.controller, link.up, link.hairpin) = (Some(*bridge), true, true),
             Step::SetBridgeAddress { address, .. } => (link.addresses, link.up) = (vec![*address], true),
             Step::SetRouteLocalnet { .. } => link.route_localnet = true,
@@ -286,6 +292,11 @@ fn link_step(all: &mut NetSeen, key: &Key, step: &Step) {
         Step::SetAddress { interface, address, .. } => {
             if let Some(inside) = netns.interfaces.get_mut(interface) {
                 (inside.addresses, inside.up) = (vec![*address], true);
+            }
+        }
+        Step::ShapeInterface { interface, mtu, mac, .. } => {
+            if let Some(inside) = netns.interfaces.get_mut(interface) {
+                (inside.mtu, inside.mac) = (*mtu, *mac);
             }
         }
         Step::SetDefaultRoute { gateway, .. } => netns.default_gateway = Some(*gateway),

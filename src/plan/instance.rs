@@ -6,9 +6,9 @@
 use super::target::{Ready, Target};
 use super::{Picture, compare, names, retire, wire};
 use crate::model::{
-    Blocker, Class, ContainerIdentity, ContainerSeen, CreateContainer, Decision, Exit, ExitStatus, GOOD_RUN,
-    InstanceFile, InstanceFiles, InstanceKey, Key, NetSide, NetnsIdentity, Restart, Run, RuntimeSide, Sight, Step,
-    TaskSeen, Timestamp, VolumeKey, Why, restart_delay, slot_hash,
+    Attachment, Blocker, Class, ContainerIdentity, ContainerSeen, CreateContainer, Decision, Exit, ExitStatus,
+    GOOD_RUN, InstanceFile, InstanceFiles, InstanceKey, InstanceSpec, Key, NetSide, Restart, Run, RuntimeSide, Sight,
+    Step, TaskSeen, Timestamp, VolumeKey, Why, restart_delay, slot_hash,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -94,10 +94,11 @@ fn serve(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: Target) -> Decisi
 fn blind_repair(scene: &Scene<'_, '_>) -> Rung {
     let service = scene.picture.desired.service(scene.key)?;
     let attachments = scene.picture.allocation().attachments(scene.key, &service.spec, scene.picture.marks).ok()?;
+    let in_hosts = wire::names_from(scene, &service.spec, &attachments)?;
     // an instance that was never made has no file yet, and is not begun now
     let have = scene.files.seen()?.as_ref()?;
     let made = have.hosts.is_some() && have.resolv_conf.is_some() && have.hostname.is_some();
-    let current = || files(scene, service.spec.hostname.as_deref(), &attachments);
+    let current = || files(scene, &service.spec, &in_hosts);
     (if made { current() } else { None })
         .or_else(|| wire::repair(scene, &attachments))
         .filter(|decision| matches!(decision, Decision::Do(..)))
@@ -106,7 +107,7 @@ fn blind_repair(scene: &Scene<'_, '_>) -> Rung {
 fn ladder(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Target) -> Decision {
     let current = target.current(runtime);
     retire::others(scene, runtime, current, target)
-        .or_else(|| files(scene, target.record.spec.hostname.as_deref(), &target.record.attachments))
+        .or_else(|| named(scene, target))
         .or_else(|| wire::whole(scene, runtime, target))
         .or_else(|| volumes(scene, target))
         .or_else(|| container(scene, runtime, current, target))
@@ -114,15 +115,24 @@ fn ladder(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Target) -> Deci
         .unwrap_or(Decision::Settled)
 }
 
+/// The files of names, once it is known what they say.
+fn named(scene: &Scene<'_, '_>, target: &Target) -> Rung {
+    let spec = &target.record.spec;
+    match wire::names_from(scene, spec, &target.record.attachments) {
+        Some(attachments) => files(scene, spec, &attachments),
+        None => Some(wire::wait_for_owner(scene, spec)),
+    }
+}
+
 /// `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname`, kept current in place.
-fn files(scene: &Scene<'_, '_>, hostname: Option<&str>, attachments: &[crate::model::Attachment]) -> Rung {
+fn files(scene: &Scene<'_, '_>, spec: &InstanceSpec, attachments: &[Attachment]) -> Rung {
     let have = match &scene.files {
         Sight::Seen(have) => *have,
         Sight::Unseen(blind) => {
             return Some(Decision::Wait(vec![Blocker::Blind { what: "files".to_owned(), why: blind.why.clone() }]));
         }
     };
-    let want = names::files(scene.picture, scene.key, hostname, attachments);
+    let want = names::files(scene.picture, scene.key, spec, attachments);
     let pairs = [
         (InstanceFile::Hostname, have.and_then(|have| have.hostname.as_ref()), want.hostname),
         (InstanceFile::ResolvConf, have.and_then(|have| have.resolv_conf.as_ref()), want.resolv_conf),
@@ -161,14 +171,17 @@ fn container(scene: &Scene<'_, '_>, runtime: &RuntimeSide, current: Option<&Cont
         let step = Step::PrepareSnapshot { instance: scene.key.clone(), key: id, parent: chain_id };
         return Some(act(step, "no snapshot for the container"));
     }
-    let netns = scene.net.seen()?.netns.as_ref()?;
+    let netns = match wire::joined(scene, &target.record.spec) {
+        Some(netns) => netns,
+        None => return Some(wire::wait_for_owner(scene, &target.record.spec)),
+    };
     let step = CreateContainer {
         id: id.clone(),
         instance: scene.key.clone(),
         digest: target.digest.clone(),
         attempt,
         snapshot: id,
-        netns: NetnsIdentity { name: scene.picture.marks.netns(scene.key), inode: netns.inode },
+        netns,
         record: target.record.clone(),
     };
     Some(act(Step::CreateContainer(Box::new(step)), "no container"))

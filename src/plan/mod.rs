@@ -109,6 +109,16 @@ impl<'a> Picture<'a> {
         members.get(network).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// What a network's bridge is called: as the file says, or as it is called already while the file cannot say, or by
+    /// its mark.
+    pub(crate) fn bridge_name(&self, key: &NetworkKey) -> String {
+        let said = match self.desired.network(key) {
+            Some(spec) => spec.bridge.clone(),
+            None => self.observed.net.seen().and_then(|net| net.networks.get(key)).map(|link| link.name.clone()),
+        };
+        said.unwrap_or_else(|| self.marks.bridge(key))
+    }
+
     /// The wanted images with their archives. Where two services disagree on an archive, the first one's counts.
     pub fn images(&self) -> &BTreeMap<String, Option<Archive>> {
         self.images.get_or_init(|| {

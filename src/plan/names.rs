@@ -1,20 +1,26 @@
 //! What an instance knows of names: its hosts file, resolv.conf and host name.
 
 use super::Picture;
-use crate::model::{Attachment, InstanceFiles, InstanceKey, NetworkKey, Resolver, Service};
+use crate::model::{
+    Attachment, HostAddress, InstanceFiles, InstanceKey, InstanceSpec, Names, NetworkKey, NetworkMode, Resolver,
+    Service,
+};
 use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// The files as they should be; `None` for one that cannot be known now and is left as it is.
 pub(super) fn files(
     picture: &Picture<'_>,
     key: &InstanceKey,
-    hostname: Option<&str>,
+    spec: &InstanceSpec,
     attachments: &[Attachment],
 ) -> InstanceFiles {
-    let hostname = hostname.map_or_else(|| host_name(key), str::to_owned);
+    let hostname = spec.hostname.clone().unwrap_or_else(|| host_name(key));
+    let with_host = spec.network_mode == Some(NetworkMode::Host);
+    let resolver = picture.observed.files.seen().map(|files| &files.resolver);
     InstanceFiles {
-        hosts: hosts(picture, key, &hostname, attachments),
-        resolv_conf: picture.observed.files.seen().map(|files| resolv_conf(&files.resolver)),
+        hosts: hosts(picture, key, &hostname, spec, attachments),
+        resolv_conf: resolver.map(|resolver| resolv_conf(resolver, &spec.names, with_host)),
         hostname: Some(format!("{hostname}\n")),
     }
 }
@@ -28,7 +34,13 @@ pub fn host_name(key: &InstanceKey) -> String {
 
 /// Every instance in the same networks by all of its names. `None` while an address of one of them, or what
 /// their file says, is not known.
-fn hosts(picture: &Picture<'_>, key: &InstanceKey, hostname: &str, attachments: &[Attachment]) -> Option<String> {
+fn hosts(
+    picture: &Picture<'_>,
+    key: &InstanceKey,
+    hostname: &str,
+    spec: &InstanceSpec,
+    attachments: &[Attachment],
+) -> Option<String> {
     if !picture.desired.apps.get(&key.app).is_some_and(|app| app.known) {
         return None;
     }
@@ -42,6 +54,22 @@ fn hosts(picture: &Picture<'_>, key: &InstanceKey, hostname: &str, attachments: 
                 if peer == key { at.address } else { picture.allocation().address(peer, &at.network).ok()? };
             let _ = writeln!(text, "{address}\t{}", names(peer, service, &at.network));
         }
+    }
+    let gateway = match spec.network_mode {
+        Some(NetworkMode::Host) => Some(Ipv4Addr::LOCALHOST),
+        _ => attachments
+            .iter()
+            .find_map(|at| at.gateway)
+            .or_else(|| attachments.first().and_then(|at| picture.allocation().gateway(&at.network))),
+    };
+    for (name, addresses) in &spec.names.hosts {
+        let addresses = addresses.iter().filter_map(|address| match address {
+            HostAddress::At(address) => Some(*address),
+            HostAddress::HostGateway => gateway.map(IpAddr::V4),
+        });
+        addresses.for_each(|address| {
+            let _ = writeln!(text, "{address}\t{name}");
+        });
     }
     Some(text)
 }
@@ -57,17 +85,25 @@ fn names(peer: &InstanceKey, service: &Service, network: &NetworkKey) -> String 
     names.join(" ")
 }
 
-/// The host's own resolvers, without those that only the host itself can reach.
-fn resolv_conf(resolver: &Resolver) -> String {
+/// What the file says, and for what it does not say the host's own, without the servers that only the host itself can
+/// reach.
+fn resolv_conf(resolver: &Resolver, names: &Names, with_host: bool) -> String {
     let mut text = String::new();
-    for server in resolver.servers.iter().filter(|server| !server.is_loopback()) {
+    let reached = |server: &&IpAddr| with_host || !server.is_loopback();
+    let servers: Vec<&IpAddr> = match names.servers.as_slice() {
+        [] => resolver.servers.iter().filter(reached).collect(),
+        own => own.iter().collect(),
+    };
+    for server in servers {
         let _ = writeln!(text, "nameserver {server}");
     }
-    if !resolver.search.is_empty() {
-        let _ = writeln!(text, "search {}", resolver.search.join(" "));
+    let search = if names.search.is_empty() { &resolver.search } else { &names.search };
+    if !search.is_empty() && *search != ["."] {
+        let _ = writeln!(text, "search {}", search.join(" "));
     }
-    if !resolver.options.is_empty() {
-        let _ = writeln!(text, "options {}", resolver.options.join(" "));
+    let options = if names.options.is_empty() { &resolver.options } else { &names.options };
+    if !options.is_empty() {
+        let _ = writeln!(text, "options {}", options.join(" "));
     }
     text
 }

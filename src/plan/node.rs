@@ -1,11 +1,11 @@
 //! Images, networks, volumes, the port table, and strays: everything that is not an instance.
 
 use super::instance::{Rung, act};
-use super::wire::link_identity;
+use super::wire::{link_identity, rename};
 use super::{Picture, ports};
 use crate::model::{
-    Archive, Blocker, Decision, ImageSeen, ImageUse, Key, LinkSeen, NetnsIdentity, NetworkKey, Sight, Step, StrayKey,
-    VolumeKey,
+    Archive, Blocker, Decision, ImageSeen, ImageUse, Key, LinkSeen, NetnsIdentity, NetworkKey, NetworkSpec, Sight,
+    Step, StrayKey, VolumeKey,
 };
 use ipnet::Ipv4Net;
 
@@ -71,12 +71,12 @@ pub(super) fn network(picture: &Picture<'_>, key: &NetworkKey) -> Decision {
         Sight::Unseen(why) => return blind("the network", &why.why),
     };
     let link = net.networks.get(key);
-    if picture.desired.network(key).is_none() {
+    let Some(spec) = picture.desired.network(key) else {
         return match link {
             Some(link) if picture.desired.may_remove(&key.app) => network_away(picture, key, link),
             _ => Decision::Settled,
         };
-    }
+    };
     let subnet = match picture.allocation().subnet(key) {
         Ok(subnet) => subnet,
         Err(blocker) => return Decision::Wait(vec![blocker]),
@@ -92,21 +92,42 @@ pub(super) fn network(picture: &Picture<'_>, key: &NetworkKey) -> Decision {
     if link.alias.as_deref() != Some(alias.as_str()) {
         return act(Step::SetAlias { link: link_identity(link), alias }, "the bridge has no alias yet");
     }
-    bridge_address(picture, key, link, address).unwrap_or_else(|| {
-        if link.route_localnet {
-            return Decision::Settled;
-        }
-        act(Step::SetRouteLocalnet { link: link_identity(link) }, "published ports are not reachable from 127.0.0.1")
-    })
+    bridge_shape(picture, key, link, spec).or_else(|| bridge_address(picture, key, link, address)).unwrap_or_else(
+        || {
+            if link.route_localnet {
+                return Decision::Settled;
+            }
+            act(
+                Step::SetRouteLocalnet { link: link_identity(link) },
+                "published ports are not reachable from 127.0.0.1",
+            )
+        },
+    )
 }
 
 fn bridge(picture: &Picture<'_>, key: &NetworkKey) -> Decision {
-    let name = picture.marks.bridge(key);
+    let name = picture.bridge_name(key);
     if picture.observed.net.seen().is_some_and(|net| net.foreign_links.contains(&name)) {
         return stuck(format!("a link named {name} exists and is not ours"), "remove or rename it");
     }
-    let mac = picture.marks.mac(&format!("bridge\0{key}"));
+    let mac = bridge_mac(picture, key);
     act(Step::MakeBridge { name, mac, network: key.clone() }, "no bridge")
+}
+
+fn bridge_mac(picture: &Picture<'_>, key: &NetworkKey) -> [u8; 6] {
+    picture.marks.mac(&format!("bridge\0{key}"))
+}
+
+/// Name, MAC and MTU of a bridge.
+fn bridge_shape(picture: &Picture<'_>, key: &NetworkKey, link: &LinkSeen, spec: &NetworkSpec) -> Rung {
+    let name = picture.bridge_name(key);
+    if link.name != name {
+        return Some(rename(picture, link, name));
+    }
+    let (mtu, mac) = (spec.link_mtu(), bridge_mac(picture, key));
+    let why = if link.mac != mac { "it has another MAC" } else { "it has another MTU" };
+    let step = || Step::ShapeLink { link: link_identity(link), mtu, mac: Some(mac) };
+    (link.mtu != mtu || link.mac != mac).then(|| act(step(), why))
 }
 
 /// The bridge's address changes only when no instance lives in the old subnet any more.

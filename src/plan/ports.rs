@@ -69,7 +69,7 @@ fn published_specs<'a>(picture: &'a Picture<'_>) -> Result<BTreeMap<InstanceKey,
 
 fn bridges(picture: &Picture<'_>, net: &NetSeen, have: Option<&TableSeen>) -> BTreeMap<String, BridgeRules> {
     let rules = |key: &NetworkKey| {
-        let name = picture.marks.bridge(key);
+        let name = picture.bridge_name(key);
         let before = have.and_then(|have| have.ruleset.bridges.get(&name));
         let seen = net.networks.get(key).and_then(|link| link.addresses.first()).map(Ipv4Net::trunc);
         // a bridge that is lost for a moment keeps its rules: it comes back under the same name and address

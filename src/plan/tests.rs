@@ -25,7 +25,13 @@ fn desired(service: Service) -> Desired {
         volumes: BTreeSet::new(),
         findings: Vec::new(),
     };
-    Desired { generation: 1, whole: true, apps: [(AppName::new("shop").unwrap(), app)].into(), findings: Vec::new() }
+    Desired {
+        generation: 1,
+        whole: true,
+        apps: [(AppName::new("shop").unwrap(), app)].into(),
+        findings: Vec::new(),
+        pool: None,
+    }
 }
 
 fn empty() -> Observed {

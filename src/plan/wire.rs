@@ -1,12 +1,14 @@
 //! An instance's way to its networks: netns, links, addresses, route. Repaired under the running task; never taken from it.
 
+use super::Picture;
 use super::instance::{Rung, Scene, act, identity};
 use super::target::Target;
 use crate::model::{
-    Attachment, Blocker, Decision, InterfaceSeen, Key, LinkIdentity, LinkSeen, NetSide, NetnsIdentity, NetnsSeen,
-    RuntimeSide, Sight, Step, TaskSeen,
+    Attachment, Blocker, Decision, Desired, InstanceKey, InstanceSpec, InterfaceSeen, Key, LinkIdentity, LinkSeen, MTU,
+    NetSide, NetnsIdentity, NetnsSeen, NetworkMode, NetworkSpec, RuntimeSide, Sight, Step, TaskSeen,
 };
 use ipnet::Ipv4Net;
+use std::borrow::Cow;
 
 pub(super) fn link_identity(link: &LinkSeen) -> LinkIdentity {
     LinkIdentity { index: link.index, name: link.name.clone(), alias: link.alias.clone() }
@@ -14,6 +16,11 @@ pub(super) fn link_identity(link: &LinkSeen) -> LinkIdentity {
 
 /// Everything that a task of this target needs of the network.
 pub(super) fn whole(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Target) -> Rung {
+    match &target.record.spec.network_mode {
+        Some(NetworkMode::Host) => return away(scene),
+        Some(NetworkMode::Service(_)) => return away(scene).or_else(|| shared(scene, runtime, &target.record.spec)),
+        Some(NetworkMode::None) | None => {}
+    }
     let side = match &scene.net {
         Sight::Seen(side) => side,
         Sight::Unseen(blind) => {
@@ -23,8 +30,10 @@ pub(super) fn whole(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Targe
             }]));
         }
     };
-    let live = runtime.containers.iter().any(|container| container.task.may_live());
-    let netns = match namespace(scene, runtime, side, live) {
+    let guests = guests(scene);
+    let live = |side: &RuntimeSide| side.containers.iter().any(|container| container.task.may_live());
+    let live = live(runtime) || guests.iter().any(|(_, side)| live(side));
+    let netns = match namespace(scene, runtime, side, &guests, live) {
         Ok(netns) => netns,
         Err(decision) => return Some(decision),
     };
@@ -56,6 +65,12 @@ pub(super) fn away(scene: &Scene<'_, '_>) -> Rung {
             }]));
         }
     };
+    let nothing = side.links.is_empty() && side.netns.is_none();
+    let live = |side: &RuntimeSide| side.containers.iter().any(|container| container.task.may_live());
+    if let Some((guest, _)) = guests(scene).into_iter().find(|(_, side)| !nothing && live(side)) {
+        let (key, what) = (Key::Instance(guest.clone()), format!("to leave the network of {}", scene.key));
+        return Some(Decision::Wait(vec![Blocker::On { key, what }]));
+    }
     if let Some(link) = side.links.values().next() {
         return Some(act(Step::DropLink { link: link_identity(link) }, "no container of the instance is left"));
     }
@@ -64,17 +79,92 @@ pub(super) fn away(scene: &Scene<'_, '_>) -> Rung {
     Some(act(Step::DropNetns { netns: identity }, "no container of the instance is left"))
 }
 
+/// The instances that were made to share this one's network, with what containerd has of them.
+fn guests<'s>(scene: &Scene<'s, '_>) -> Vec<(&'s InstanceKey, &'s RuntimeSide)> {
+    let Some(all) = scene.picture.observed.runtime.seen() else { return Vec::new() };
+    let host = scene.key;
+    let shares = |side: &RuntimeSide| {
+        let mut records = side.containers.iter().filter_map(|container| container.record.as_ref());
+        let of = |mode: &Option<NetworkMode>| matches!(mode, Some(NetworkMode::Service(name)) if *name == host.service);
+        records.any(|record| of(&record.spec.network_mode))
+    };
+    let mates = all.instances.iter().filter(|(key, _)| key.app == host.app && key.replica == host.replica);
+    mates.filter(|(_, side)| shares(side)).collect()
+}
+
+/// What stands in the way of an instance that has another one's network: that one's namespace with all of its links.
+fn shared(scene: &Scene<'_, '_>, runtime: &RuntimeSide, spec: &InstanceSpec) -> Rung {
+    let owner = Desired::shares(scene.key, spec)?;
+    let net = scene.picture.observed.net.seen()?;
+    let side = net.instances.get(&owner);
+    let netns = side.and_then(|side| side.netns.as_ref()).filter(|netns| netns.inode != 0);
+    let Some(netns) = netns else {
+        let made = runtime.containers.iter().find_map(|container| match container.task {
+            TaskSeen::Created { pid } => Some((identity(container), pid)),
+            _ => None,
+        });
+        return Some(match made {
+            Some((container, pid)) => {
+                act(Step::DeleteTask { container, pid }, "it was made in a netns that is gone, and not started")
+            }
+            None => wait_for_owner(scene, spec),
+        });
+    };
+    // what runs goes on whatever its network lacks: that is repaired under it, by the other's own steps
+    let started = runtime.containers.iter().any(|container| matches!(container.task, TaskSeen::Running { .. }));
+    let links = side.map(|side| side.links.len()).unwrap_or_default();
+    let wanted = scene.picture.desired.service(&owner).map(|service| service.spec.networks.len());
+    let inside = netns.interfaces.values().filter(|inside| inside.up && !inside.addresses.is_empty()).count();
+    let whole = netns.loopback_up && wanted.is_none_or(|wanted| links >= wanted && inside >= wanted);
+    (!whole && !started).then(|| wait_for_owner(scene, spec))
+}
+
+/// The wait of an instance for the one whose network it has.
+pub(super) fn wait_for_owner(scene: &Scene<'_, '_>, spec: &InstanceSpec) -> Decision {
+    let blocker = match Desired::shares(scene.key, spec) {
+        Some(owner) => Blocker::On { key: Key::Instance(owner), what: "to have its network".to_owned() },
+        None => Blocker::Blind { what: "the network".to_owned(), why: "no netns yet".to_owned() },
+    };
+    Decision::Wait(vec![blocker])
+}
+
+/// The netns that an instance's processes join: `Some(None)` for the host's, `None` while it is not there.
+pub(super) fn joined(scene: &Scene<'_, '_>, spec: &InstanceSpec) -> Option<Option<NetnsIdentity>> {
+    if spec.network_mode == Some(NetworkMode::Host) {
+        return Some(None);
+    }
+    let owner = Desired::shares(scene.key, spec).unwrap_or_else(|| scene.key.clone());
+    let netns = scene.picture.observed.net.seen()?.instances.get(&owner)?.netns.as_ref()?;
+    let identity = NetnsIdentity { name: scene.picture.marks.netns(&owner), inode: netns.inode };
+    (netns.inode != 0).then_some(Some(identity))
+}
+
+/// The attachments that an instance's hosts file tells of: its own, or those of the one whose network it has. `None`
+/// while they are not known.
+pub(super) fn names_from<'t>(
+    scene: &Scene<'_, '_>,
+    spec: &InstanceSpec,
+    own: &'t [Attachment],
+) -> Option<Cow<'t, [Attachment]>> {
+    let Some(owner) = Desired::shares(scene.key, spec) else { return Some(Cow::Borrowed(own)) };
+    let picture = scene.picture;
+    let service = picture.desired.service(&owner)?;
+    picture.allocation().attachments(&owner, &service.spec, picture.marks).ok().map(Cow::Owned)
+}
+
 fn namespace<'s>(
     scene: &Scene<'_, '_>,
     runtime: &RuntimeSide,
     side: &'s NetSide,
+    guests: &[(&InstanceKey, &RuntimeSide)],
     live: bool,
 ) -> Result<&'s NetnsSeen, Decision> {
     if let Some(netns) = side.netns.as_ref().filter(|netns| netns.inode != 0) {
         return Ok(netns);
     }
     let name = scene.picture.marks.netns(scene.key);
-    let running = runtime.containers.iter().find_map(|container| match container.task {
+    let all = || std::iter::once(runtime).chain(guests.iter().map(|(_, side)| *side)).flat_map(|side| &side.containers);
+    let running = all().find_map(|container| match container.task {
         TaskSeen::Running { pid, start_ticks } => Some((pid, start_ticks)),
         _ => None,
     });
@@ -137,11 +227,15 @@ fn attachment(scene: &Scene<'_, '_>, side: &NetSide, netns: &NetnsSeen, at: &Att
     let Some(link) = side.links.get(&at.network) else {
         return Some(make_link(scene, netns, at, name, bridge));
     };
+    if link.name != name {
+        return Some(rename(scene.picture, link, name));
+    }
     let inside = netns.interfaces.iter().find(|(_, interface)| interface.peer_index == link.index);
     let Some((interface, inside)) = inside else {
         return Some(lost_peer(link, live));
     };
-    port(scene, link, bridge, at).or_else(|| address(scene, netns, interface, inside, at))
+    let shape = || shape(scene, netns, link, (interface, inside), at);
+    port(scene, link, bridge, at).or_else(shape).or_else(|| address(scene, netns, interface, inside, at))
 }
 
 fn make_link(scene: &Scene<'_, '_>, netns: &NetnsSeen, at: &Attachment, name: String, bridge: &LinkSeen) -> Decision {
@@ -164,9 +258,46 @@ fn make_link(scene: &Scene<'_, '_>, netns: &NetnsSeen, at: &Attachment, name: St
         inode: netns.inode,
         interface: at.interface.clone(),
         mac: at.mac,
+        mtu: mtu(scene, at).unwrap_or(MTU),
         bridge: (bridge.name.clone(), bridge.index),
     };
     act(step, format!("no link into network {}", at.network))
+}
+
+/// What a network's links carry at most, where that is known.
+fn mtu(scene: &Scene<'_, '_>, at: &Attachment) -> Option<u32> {
+    scene.picture.desired.network(&at.network).map(NetworkSpec::link_mtu)
+}
+
+/// Gives a link its name back, unless somebody else has it.
+pub(super) fn rename(picture: &Picture<'_>, link: &LinkSeen, name: String) -> Decision {
+    if picture.observed.net.seen().is_some_and(|net| net.foreign_links.contains(&name)) {
+        return Decision::Wait(vec![Blocker::Stuck {
+            what: format!("a link named {name} exists and is not ours"),
+            hint: format!("remove or rename it: ip link set {name} name OTHER"),
+        }]);
+    }
+    let why = format!("it is named {}", link.name);
+    act(Step::RenameLink { link: link_identity(link), name }, why)
+}
+
+/// MTU of both ends, and the MAC inside.
+fn shape(
+    scene: &Scene<'_, '_>,
+    netns: &NetnsSeen,
+    link: &LinkSeen,
+    (name, inside): (&str, &InterfaceSeen),
+    at: &Attachment,
+) -> Rung {
+    let mtu = mtu(scene, at);
+    if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu) {
+        let step = Step::ShapeLink { link: link_identity(link), mtu, mac: None };
+        return Some(act(step, format!("its MTU is {}, to be {mtu}", link.mtu)));
+    }
+    let (mtu, mac) = (mtu.unwrap_or(inside.mtu), at.mac);
+    let step = || Step::ShapeInterface { netns: netns_identity(scene, netns), interface: name.to_owned(), mtu, mac };
+    let why = || format!("{name} has another {}", if inside.mac == mac { "MTU" } else { "MAC" });
+    (inside.mtu != mtu || inside.mac != mac).then(|| act(step(), why()))
 }
 
 /// The host side is there, its other end is not in the netns.

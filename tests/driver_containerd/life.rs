@@ -211,9 +211,9 @@ async fn what_is_missing_is_named(rig: Rig) {
     let (digest, _) = rig.busybox().await;
     let other = key("other");
     let mut ask = rig.ask(&other, json!({}), digest);
-    ask.netns.inode += 1;
+    ask.netns.as_mut().unwrap().inode += 1;
     assert_eq!(rig.driver.perform(Step::CreateContainer(Box::new(ask.clone()))).await, Outcome::Moved);
-    ask.netns.inode -= 1;
+    ask.netns.as_mut().unwrap().inode -= 1;
     let Outcome::Refused(cause) = rig.driver.perform(Step::CreateContainer(Box::new(ask))).await else {
         panic!("no snapshot")
     };

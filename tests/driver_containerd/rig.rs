@@ -161,7 +161,7 @@ impl Rig {
             instance: key.clone(),
             digest,
             attempt: 0,
-            netns: NetnsIdentity { inode: fs::metadata(&path).unwrap().ino(), name: netns },
+            netns: Some(NetnsIdentity { inode: fs::metadata(&path).unwrap().ino(), name: netns }),
             record,
         }
     }

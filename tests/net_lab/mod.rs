@@ -161,6 +161,7 @@ impl Node {
             inode: netns.inode,
             interface: "eth0".into(),
             mac: self.marks.mac(&key.to_string()),
+            mtu: 1500,
             bridge: (bridge.name.clone(), bridge.index),
         }
     }

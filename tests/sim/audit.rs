@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
 use std::net::Ipv4Addr;
 use stead::model::{
-    Attachment, Desired, Exit, ExitStatus, InstanceKey, InstanceSpec, Limits, NetnsIdentity, Record, Ruleset, Service,
-    Step,
+    Attachment, Desired, Exit, ExitStatus, InstanceKey, InstanceSpec, Limits, Names, NetnsIdentity, Record, Ruleset,
+    Service, Step,
 };
 
 /// How many lines of what happened are kept for a failure's print.
@@ -76,6 +76,7 @@ pub fn lasting(spec: &InstanceSpec) -> InstanceSpec {
     spec.stop_signal = None;
     spec.stop_grace_ms = None;
     spec.ports.clear();
+    spec.names = Names::default();
     spec.limits = Limits::default();
     spec.networks.iter_mut().for_each(|network| network.aliases.clear());
     if let Some(archive) = spec.image.archive.as_mut() {

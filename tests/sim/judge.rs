@@ -172,6 +172,8 @@ fn container_of(step: &Step) -> Option<&ContainerIdentity> {
 fn link_of(step: &Step) -> Option<&LinkIdentity> {
     match step {
         Step::SetAlias { link, .. }
+        | Step::RenameLink { link, .. }
+        | Step::ShapeLink { link, .. }
         | Step::AttachPort { link, .. }
         | Step::DropLink { link }
         | Step::SetBridgeAddress { link, .. }

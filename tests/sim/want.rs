@@ -70,7 +70,7 @@ fn port(choices: &mut impl Choices) -> Port {
 
 fn networks(choices: &mut impl Choices) -> Vec<NetworkUse> {
     let name = |name: &str| NetworkName::new(name).expect("a valid network name");
-    let with = |name| NetworkUse { network: name, aliases: BTreeSet::new(), address: None };
+    let with = |name| NetworkUse::plain(name);
     let order: &[&str] = match choices.below(8) {
         0..5 => &NETWORKS[..1],
         5 => &NETWORKS,

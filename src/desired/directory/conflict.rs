@@ -60,6 +60,7 @@ fn bucket(what: &Claimed) -> (u8, u16) {
     match what {
         Claimed::Port { port, .. } => (0, *port),
         Claimed::Subnet(_) => (1, 0),
+        Claimed::Bridge(_) => (2, 0),
     }
 }
 
@@ -70,6 +71,7 @@ fn clash(a: &Claimed, b: &Claimed) -> bool {
             Claimed::Port { protocol: protocol_b, host_ip: ip_b, port: port_b },
         ) => protocol == protocol_b && port == port_b && (host_ip.is_none() || ip_b.is_none() || host_ip == ip_b),
         (Claimed::Subnet(a), Claimed::Subnet(b)) => a.contains(b) || b.contains(a),
+        (Claimed::Bridge(a), Claimed::Bridge(b)) => a == b,
         _ => false,
     }
 }
@@ -103,6 +105,10 @@ fn finding(claim: &Claim, winner: &AppName, kept: &Claim) -> Finding {
         (Claimed::Subnet(subnet), Claimed::Subnet(other)) => {
             (format!("the subnet {subnet} overlaps {other} of the app `{winner}`"), "choose another subnet, or none")
         }
+        (Claimed::Bridge(name), _) => (
+            format!("the bridge `{name}` belongs to the app `{winner}`"),
+            "give the network another bridge name, or none",
+        ),
         (Claimed::Subnet(subnet), _) => {
             (format!("the subnet {subnet} belongs to the app `{winner}`"), "choose another")
         }

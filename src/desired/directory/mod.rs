@@ -44,6 +44,8 @@ pub struct Options {
     pub env: BTreeMap<String, String>,
     /// The active profiles; services of others do not run.
     pub profiles: Vec<String>,
+    /// Where subnets come from when a file names none; the usual pool where not set.
+    pub pool: Option<ipnet::Ipv4Net>,
 }
 
 /// A directory of desired state.
@@ -51,6 +53,7 @@ pub struct Directory {
     dir: PathBuf,
     env: BTreeMap<String, String>,
     profiles: Vec<String>,
+    pool: Option<ipnet::Ipv4Net>,
     writes: bool,
     store: Store,
     /// The digest of the picture that was given out last.
@@ -76,7 +79,7 @@ impl Directory {
     }
 
     fn new(options: Options, writes: bool) -> Self {
-        let Options { dir, state, env, profiles } = options;
+        let Options { dir, state, env, profiles, pool } = options;
         // Findings and the record of what was accepted name the directory by its whole path.
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         let store = Store::open(&state, writes);
@@ -85,6 +88,7 @@ impl Directory {
             dir,
             env,
             profiles,
+            pool,
             writes,
             store,
             given: None,
@@ -112,6 +116,7 @@ impl Directory {
             }
             Err(why) => picture::unseen(*why, &self.store),
         };
+        desired.pool = self.pool;
         self.admitted = desired.whole;
         if inputs != self.inputs {
             self.inputs = inputs;

@@ -38,14 +38,14 @@ pub fn seen(scan: &Scan, checked: Vec<(String, Checked)>, store: &mut Store) -> 
         let shown = shown(store.good.get(&app), draft.file, draft.findings);
         apps.insert(app, shown);
     }
-    Desired { generation: 0, whole: true, apps, findings }
+    Desired { generation: 0, whole: true, apps, findings, pool: None }
 }
 
 /// The picture when nothing is known of the directory: everything as it was last good, and nothing may be removed.
 pub fn unseen(why: Finding, store: &Store) -> Desired {
     let apps =
         store.good.iter().map(|(app, good)| (app.clone(), shown(Some(good), good.file.clone(), Vec::new()))).collect();
-    Desired { generation: 0, whole: false, apps, findings: vec![why] }
+    Desired { generation: 0, whole: false, apps, findings: vec![why], pool: None }
 }
 
 /// The digest of a picture, generations aside: another one means another generation.

@@ -12,6 +12,7 @@ mod archive;
 mod image;
 pub use image::normalise as normalise_reference;
 mod limits;
+mod modes;
 mod mounts;
 mod networks;
 mod service;
@@ -66,6 +67,8 @@ pub enum Claimed {
     },
     /// A subnet.
     Subnet(Ipv4Net),
+    /// A bridge's name.
+    Bridge(String),
 }
 
 /// The work on one app.
@@ -85,6 +88,8 @@ pub(super) struct Lower<'a> {
     ports: Vec<service::PlacedPort>,
     /// The subnets of the networks in use.
     subnets: Vec<(At, Ipv4Net)>,
+    /// The names of bridges that the file gives.
+    bridges: Vec<(At, String)>,
 }
 
 /// Lowers a tree.
@@ -102,6 +107,7 @@ pub fn lower(tree: &Node, dir: &Path, findings: &mut Findings, inputs: &mut BTre
         named: BTreeSet::new(),
         ports: Vec::new(),
         subnets: Vec::new(),
+        bridges: Vec::new(),
     };
     let mut content = Content { volumes: lower.declared_volumes(tree), ..Content::default() };
     let services = tree.get("services").and_then(Node::as_map);
@@ -116,10 +122,12 @@ pub fn lower(tree: &Node, dir: &Path, findings: &mut Findings, inputs: &mut BTre
             content.services.insert(key, service);
         }
     }
+    lower.shared_networks(services.into_iter().flatten(), &content.services);
     content.networks = lower.used_networks(&content.services);
     lower.one_of_a_kind(services.into_iter().flatten(), &content.services);
     lower.same_ports();
     lower.same_subnets();
+    lower.same_bridges();
     content.claims = lower.claims();
     content
 }
@@ -187,6 +195,20 @@ impl Lower<'_> {
         }
     }
 
+    /// No two networks of one app can have one bridge.
+    fn same_bridges(&mut self) {
+        let mut taken: BTreeMap<&str, At> = BTreeMap::new();
+        for (at, name) in &self.bridges {
+            match taken.get(name.as_str()) {
+                Some(first) => {
+                    let complaint = self.findings.refuse(*at, format!("two networks name the bridge `{name}`"));
+                    complaint.note(*first, "the other one is here");
+                }
+                None => drop(taken.insert(name, *at)),
+            }
+        }
+    }
+
     /// What this app takes of the node for itself alone.
     fn claims(&self) -> Vec<Claim> {
         let claim = |at: At, what: Claimed| Claim {
@@ -198,7 +220,9 @@ impl Lower<'_> {
             let (protocol, host_ip, port) = (port.protocol, port.host_ip, port.host?);
             Some(claim(*at, Claimed::Port { protocol, host_ip, port }))
         });
-        ports.chain(self.subnets.iter().map(|(at, subnet)| claim(*at, Claimed::Subnet(*subnet)))).collect()
+        let subnets = self.subnets.iter().map(|(at, subnet)| claim(*at, Claimed::Subnet(*subnet)));
+        let bridges = self.bridges.iter().map(|(at, name)| claim(*at, Claimed::Bridge(name.clone())));
+        ports.chain(subnets).chain(bridges).collect()
     }
 
     /// Faults between services: one container name, one host port, one address, each asked for twice.

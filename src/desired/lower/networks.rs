@@ -8,13 +8,21 @@ use ipnet::Ipv4Net;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+/// What IPv6 needs of a link, and IPv4 is glad of.
+const MTU_LEAST: u32 = 1280;
+/// What the kernel takes for a veth.
+const MTU_MOST: u32 = 65_535;
+
 impl Lower<'_> {
     /// The networks of a service, the one with the default route first: by priority, those with a way out before those
     /// without, then by name.
-    pub(super) fn attachments(&mut self, name: &str, service: &Node) -> Vec<NetworkUse> {
+    pub(super) fn attachments(&mut self, name: &str, service: &Node, replicas: u32) -> Vec<NetworkUse> {
         let owner = name;
+        if service.get("network_mode").is_some() {
+            return Vec::new();
+        }
         let Some(map) = service.get("networks").and_then(Node::as_map).filter(|map| !map.is_empty()) else {
-            return NetworkName::new("default").map(|network| vec![plain(network)]).unwrap_or_default();
+            return NetworkName::new("default").map(|network| vec![NetworkUse::plain(network)]).unwrap_or_default();
         };
         let mut uses = Vec::new();
         for (name, entry) in map {
@@ -34,7 +42,13 @@ impl Lower<'_> {
         uses.sort_by(|a, b| {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2)).then(a.3.network.cmp(&b.3.network))
         });
-        uses.into_iter().map(|(.., network)| network).collect()
+        let mut uses: Vec<NetworkUse> = uses.into_iter().map(|(.., network)| network).collect();
+        // a MAC of the service as a whole is that of its first interface
+        if let (Some(node), Some(first)) = (service.get("mac_address"), uses.first_mut()) {
+            first.mac = first.mac.or_else(|| self.mac(node));
+        }
+        self.apart(service, &uses, replicas);
+        uses
     }
 
     fn attachment(&mut self, name: &str, entry: &Entry) -> Option<NetworkUse> {
@@ -46,10 +60,12 @@ impl Lower<'_> {
             self.findings.error(entry.at, format!("the network `{name}` is used but never declared")).hint(hint);
             return None;
         }
-        let mut network = plain(NetworkName::new(name).ok()?);
+        let mut network = NetworkUse::plain(NetworkName::new(name).ok()?);
         for alias in entry.node.get("aliases").and_then(Node::as_seq).into_iter().flatten() {
             network.aliases.extend(self.host_name(alias));
         }
+        network.mac = entry.node.get("mac_address").and_then(|node| self.mac(node));
+        network.interface = entry.node.get("interface_name").and_then(|node| self.interface(node));
         network.address = entry.node.get("ipv4_address").and_then(|node| self.address(node, declared));
         Some(network)
     }
@@ -108,6 +124,7 @@ impl Lower<'_> {
                     {
                         self.subnets.push((node.at, subnet));
                     }
+                    self.bridges.extend(spec.bridge.clone().map(|name| (entry.at, name)));
                     specs.insert(name, spec);
                 }
                 // Named by a service that could not be lowered: that has been told.
@@ -152,7 +169,13 @@ impl Lower<'_> {
         if let Some(config) = configs.first() {
             spec.subnet = config.get("subnet").and_then(|node| self.subnet(node));
             spec.gateway = config.get("gateway").and_then(|node| self.gateway(node, spec.subnet));
+            spec.range = config.get("ip_range").and_then(|node| self.range(node, spec.subnet));
+            for (name, entry) in config.get("aux_addresses").and_then(Node::as_map).into_iter().flatten() {
+                let address = self.reserved(&entry.node, spec.subnet);
+                spec.reserved.extend(address.map(|address| (name.clone(), address)));
+            }
         }
+        self.bridge_options(node, &mut spec);
         spec
     }
 
@@ -176,6 +199,63 @@ impl Lower<'_> {
             self.findings.error(node.at, message).hint(format!("write {}", subnet.trunc()));
         }
         Some(subnet.trunc())
+    }
+
+    /// The part of a subnet that addresses are given from.
+    fn range(&mut self, node: &Node, subnet: Option<Ipv4Net>) -> Option<Ipv4Net> {
+        let text = node.as_text()?;
+        let Ok(range) = text.parse::<Ipv4Net>() else {
+            self.findings.error(node.at, format!("\"{text}\" is not a range")).hint("write it like 10.9.0.64/26");
+            return None;
+        };
+        match subnet {
+            None => {
+                self.findings.error(node.at, "an `ip_range` needs a subnet").hint("give `subnet` beside it");
+            }
+            Some(subnet) if !subnet.contains(&range) => {
+                self.findings.error(node.at, format!("the range {range} lies outside the subnet {subnet}"));
+            }
+            Some(_) => return Some(range.trunc()),
+        }
+        None
+    }
+
+    /// An address that somebody else has.
+    fn reserved(&mut self, node: &Node, subnet: Option<Ipv4Net>) -> Option<Ipv4Addr> {
+        let text = node.as_text()?;
+        let address = text.parse::<Ipv4Addr>().ok();
+        if !address.zip(subnet).is_some_and(|(address, subnet)| subnet.contains(&address)) {
+            let message = format!("\"{text}\" is not an address of the subnet beside it");
+            self.findings.error(node.at, message).hint("`aux_addresses` are addresses of `subnet`");
+            return None;
+        }
+        address
+    }
+
+    /// `driver_opts` of a bridge: its name and its largest packet.
+    fn bridge_options(&mut self, node: &Node, spec: &mut NetworkSpec) {
+        for (name, entry) in node.get("driver_opts").and_then(Node::as_map).into_iter().flatten() {
+            let value = &entry.node;
+            match name.as_str() {
+                "com.docker.network.driver.mtu" | "mtu" => {
+                    let text = value.as_text().unwrap_or_default();
+                    match text.parse::<u32>().ok().filter(|mtu| (MTU_LEAST..=MTU_MOST).contains(mtu)) {
+                        Some(mtu) => spec.mtu = Some(mtu),
+                        None => {
+                            let message = format!("\"{text}\" is not a largest packet for a bridge");
+                            self.findings.error(value.at, message).hint(format!("it is {MTU_LEAST} to {MTU_MOST}"));
+                        }
+                    }
+                }
+                "com.docker.network.bridge.name" => spec.bridge = self.interface(value),
+                _ => {
+                    let message = format!("`{name}` is not honoured here: a bridge is made one way");
+                    let instead =
+                        "leave it out; `com.docker.network.driver.mtu` and `com.docker.network.bridge.name` are taken";
+                    self.findings.refuse(entry.at, message).hint(instead);
+                }
+            }
+        }
     }
 
     fn gateway(&mut self, node: &Node, subnet: Option<Ipv4Net>) -> Option<Ipv4Addr> {
@@ -233,10 +313,6 @@ impl Lower<'_> {
     fn place_of_address(&self, service: &ServiceName, network: &NetworkName) -> At {
         self.addresses.get(&(service.to_string(), network.to_string())).copied().unwrap_or_default()
     }
-}
-
-fn plain(network: NetworkName) -> NetworkUse {
-    NetworkUse { network, aliases: BTreeSet::new(), address: None }
 }
 
 fn ipam(network: &Node) -> Option<&Node> {

@@ -98,10 +98,10 @@ static ATTACHMENT_KEYS: &[Key] = &[
     honoured("aliases", Shape::Texts, Class::InPlace),
     refused("driver_opts", Shape::Options, "there is one kind of network, a bridge", "leave the key out"),
     honoured("gw_priority", Shape::Number, Class::Recreate),
-    refused("interface_name", Shape::Text, "this version does not honour it yet", "leave the key out"),
+    honoured("interface_name", Shape::Text, Class::Recreate),
     honoured("ipv4_address", Shape::Text, Class::Recreate),
     refused("ipv6_address", Shape::Text, "this version has IPv4 networks only", "use `ipv4_address`"),
     refused("link_local_ips", Shape::Texts, "this version has IPv4 networks only", "leave the key out"),
-    refused("mac_address", Shape::Text, "this version does not honour it yet", "leave the key out"),
+    honoured("mac_address", Shape::Text, Class::Recreate),
     honoured("priority", Shape::Number, Class::Recreate),
 ];

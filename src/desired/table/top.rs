@@ -46,7 +46,7 @@ static NETWORK: Table = Table { what: "network", keys: NETWORK_KEYS, extensions:
 static NETWORK_KEYS: &[Key] = &[
     meaningless("attachable", Shape::Bool, "only services of this app join its networks"),
     honoured("driver", Shape::Text, Class::Recreate),
-    refused("driver_opts", Shape::Options, "there is one kind of network, a bridge", "leave the key out"),
+    honoured("driver_opts", Shape::Options, Class::InPlace),
     honoured("enable_ipv4", Shape::Bool, Class::Recreate),
     honoured("enable_ipv6", Shape::Bool, Class::Recreate),
     refused("external", Shape::External, "a network belongs to one app on a node", "declare it without `external`"),
@@ -69,9 +69,9 @@ static IPAM: Table = Table {
 static IPAM_CONFIG: Table = Table {
     what: "ipam.config",
     keys: &[
-        refused("aux_addresses", Shape::Options, "this version does not honour it yet", "leave the key out"),
+        honoured("aux_addresses", Shape::Options, Class::Nothing),
         honoured("gateway", Shape::Text, Class::Recreate),
-        refused("ip_range", Shape::Text, "addresses are given from the whole subnet", "use a smaller `subnet`"),
+        honoured("ip_range", Shape::Text, Class::Nothing),
         honoured("subnet", Shape::Text, Class::Recreate),
     ],
     extensions: true,

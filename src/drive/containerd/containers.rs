@@ -6,7 +6,9 @@ use super::link::{READ, WRITE};
 use super::look::{self, RECORD, created_at};
 use super::spec::{self, Surroundings};
 use super::{Containerd, RUNTIME, SNAPSHOTTER};
-use crate::model::{ContainerIdentity, CreateContainer, Exit, InstanceKey, Outcome, Record, Run, Stopping};
+use crate::model::{
+    ContainerIdentity, CreateContainer, Desired, Exit, InstanceKey, NetworkMode, Outcome, Record, Run, Stopping,
+};
 use containerd_client::services::v1::container::Runtime;
 use containerd_client::services::v1::{
     Container, CreateContainerRequest, DeleteContainerRequest, GetContainerRequest, UpdateContainerRequest,
@@ -22,10 +24,11 @@ const SPEC_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 impl Containerd {
     /// Makes a container record with its OCI spec, labels and extension.
     pub(super) async fn create_container(&self, ask: &CreateContainer) -> Result<Outcome, CallError> {
-        let netns = Path::new("/run/netns").join(&ask.netns.name);
-        if std::fs::metadata(&netns).map(|file| file.ino()).ok() != Some(ask.netns.inode) {
+        let netns = ask.netns.as_ref().map(|netns| (Path::new("/run/netns").join(&netns.name), netns.inode));
+        if netns.as_ref().is_some_and(|(path, inode)| inode_of(path) != Some(*inode)) {
             return Ok(Outcome::Moved);
         }
+        let netns = netns.map(|(path, _)| path);
         let built = self.build_spec(&ask.instance, &ask.id, &ask.snapshot, netns, &ask.record).await?;
         let mut labels = made_labels(&ask.instance, &ask.record, &built.clamped);
         labels.insert(labels::SPEC.to_owned(), ask.digest.as_str().to_owned());
@@ -100,7 +103,11 @@ impl Containerd {
             self.update_limits(identity, pid, &record.spec.limits).await?;
         }
         let mut container = self.same_container(identity).await?;
-        let netns = Path::new("/run/netns").join(self.marks().netns(instance));
+        let own = || match record.spec.network_mode {
+            Some(NetworkMode::Host) => None,
+            _ => Some(Desired::shares(instance, &record.spec).unwrap_or_else(|| instance.clone())),
+        };
+        let netns = own().map(|owner| Path::new("/run/netns").join(self.marks().netns(&owner)));
         let built = self.build_spec(instance, &container.id, &container.snapshot_key, netns, record).await?;
         let mut labels = made_labels(instance, record, &built.clamped);
         let kept = container.labels.drain().filter(|(key, _)| key.starts_with(labels::PREFIX));
@@ -202,7 +209,7 @@ impl Containerd {
         instance: &InstanceKey,
         id: &str,
         snapshot: &str,
-        netns: PathBuf,
+        netns: Option<PathBuf>,
         record: &Record,
     ) -> Result<Built, CallError> {
         let config = self.image_config(&record.image_digest).await?;
@@ -221,6 +228,10 @@ impl Containerd {
             .map_err(|error| CallError::invalid(format!("the OCI spec cannot be written: {error}")))?;
         Ok(Built { spec: Any { type_url: SPEC_TYPE.to_owned(), value }, clamped: built.clamped })
     }
+}
+
+fn inode_of(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).map(|file| file.ino()).ok()
 }
 
 struct Built {

@@ -1,6 +1,6 @@
 //! Steps inside a netns. The calling thread moves into it and is of no further use.
 
-use super::links::{Wanted, exactly, find, set_up};
+use super::links::{Wanted, exactly, find, set_up, shaped};
 use super::netns::{Folder, enter};
 use super::wire::Wire;
 use crate::drive::fault::Fault;
@@ -32,6 +32,20 @@ pub(super) fn set_address(
 ) -> Result<Outcome, Fault> {
     within(folder, netns, |wire| match find(wire, Wanted::Name(interface))? {
         Some(link) => exactly(wire, &link, address),
+        None => Ok(Outcome::Moved),
+    })
+}
+
+/// Gives an interface its largest packet and its MAC.
+pub(super) fn shape(
+    folder: &Folder,
+    netns: &NetnsIdentity,
+    interface: &str,
+    mtu: u32,
+    mac: [u8; 6],
+) -> Result<Outcome, Fault> {
+    within(folder, netns, |wire| match find(wire, Wanted::Name(interface))? {
+        Some(link) => shaped(wire, &link, mtu, Some(mac)),
         None => Ok(Outcome::Moved),
     })
 }

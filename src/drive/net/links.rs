@@ -24,6 +24,7 @@ pub(super) struct Pair<'a> {
     pub(super) netns: NetnsIdentity,
     pub(super) interface: &'a str,
     pub(super) mac: [u8; 6],
+    pub(super) mtu: u32,
     pub(super) bridge: (&'a str, u32),
 }
 
@@ -38,6 +39,7 @@ pub(super) fn make_pair(wire: &mut Wire, marks: &Marks, folder: &Folder, pair: &
     let peer = LinkMessageBuilder::<LinkUnspec>::new()
         .name(pair.interface)
         .address(pair.mac.to_vec())
+        .mtu(pair.mtu)
         .setns_by_fd(netns.as_raw_fd())
         .build();
     let message = LinkMessageBuilder::<LinkVeth>::new_with_info_kind(InfoKind::Veth)
@@ -45,6 +47,7 @@ pub(super) fn make_pair(wire: &mut Wire, marks: &Marks, folder: &Folder, pair: &
         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
         .controller(pair.bridge.1)
         .link_group(marks.link_group())
+        .mtu(pair.mtu)
         .up()
         .build();
     create(wire, marks, pair.name, message)
@@ -83,6 +86,53 @@ pub(super) fn set_alias(wire: &mut Wire, marks: &Marks, link: &LinkIdentity, ali
     }
     let message = LinkUnspec::new_with_index(link.index).alias(alias).build();
     wire.change(RouteNetlinkMessage::SetLink(message), 0, &format!("set the alias of {}", link.name))?;
+    Ok(Outcome::Done)
+}
+
+/// Gives a link its name back. A kernel before 6.2 renames only what is down; what follows from that is seen by the next
+/// look.
+pub(super) fn rename(wire: &mut Wire, marks: &Marks, link: &LinkIdentity, name: &str) -> Result<Outcome, Fault> {
+    let Some(there) = same(wire, marks, link)? else { return Ok(Outcome::Moved) };
+    if there.name == name {
+        return Ok(Outcome::Already);
+    }
+    let message = || LinkUnspec::new_with_index(link.index).name(name).build();
+    let what = format!("rename {} to {name}", link.name);
+    match wire.change(RouteNetlinkMessage::SetLink(message()), 0, &what) {
+        Err(fault) if fault.errno() == Some(libc::EBUSY) => {
+            let down = LinkUnspec::new_with_index(link.index).down().build();
+            wire.change(RouteNetlinkMessage::SetLink(down), 0, &format!("set {} down", link.name))?;
+            wire.change(RouteNetlinkMessage::SetLink(message()), 0, &what)?;
+            set_up(wire, &Link { up: false, ..there })
+        }
+        renamed => renamed.map(|()| Outcome::Done),
+    }
+}
+
+/// Gives a link its largest packet, and its MAC where one is named.
+pub(super) fn shape(
+    wire: &mut Wire,
+    marks: &Marks,
+    link: &LinkIdentity,
+    mtu: u32,
+    mac: Option<[u8; 6]>,
+) -> Result<Outcome, Fault> {
+    match same(wire, marks, link)? {
+        Some(there) => shaped(wire, &there, mtu, mac),
+        None => Ok(Outcome::Moved),
+    }
+}
+
+/// The same for a link that has been found.
+pub(super) fn shaped(wire: &mut Wire, link: &Link, mtu: u32, mac: Option<[u8; 6]>) -> Result<Outcome, Fault> {
+    if link.mtu == mtu && mac.is_none_or(|mac| mac == link.mac) {
+        return Ok(Outcome::Already);
+    }
+    let mut message = LinkUnspec::new_with_index(link.index).mtu(mtu);
+    if let Some(mac) = mac {
+        message = message.address(mac.to_vec());
+    }
+    wire.change(RouteNetlinkMessage::SetLink(message.build()), 0, &format!("set MTU and MAC of {}", link.name))?;
     Ok(Outcome::Done)
 }
 

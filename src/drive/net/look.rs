@@ -199,6 +199,7 @@ fn inside(inode: u64) -> Result<NetnsSeen, Fault> {
             peer_index: link.peer_nsid.map_or(0, |_| link.peer),
             up: link.up,
             mac: link.mac,
+            mtu: link.mtu,
             addresses: of_link(&addresses, link.index),
         };
         seen.interfaces.insert(link.name, interface);
@@ -225,6 +226,7 @@ fn seen(link: Link, addresses: &[Address]) -> LinkSeen {
         controller: link.controller,
         hairpin: link.hairpin,
         mac: link.mac,
+        mtu: link.mtu,
         addresses: of_link(addresses, link.index),
         route_localnet: bridge && link.route_localnet,
         name: link.name,

@@ -168,18 +168,23 @@ fn act(marks: &Marks, folder: &Folder, step: &Step) -> Result<Outcome, Fault> {
         Step::SetAddress { netns, interface, address } => {
             return inside::set_address(folder, netns, interface, *address);
         }
+        Step::ShapeInterface { netns, interface, mtu, mac } => {
+            return inside::shape(folder, netns, interface, *mtu, *mac);
+        }
         Step::SetDefaultRoute { netns, gateway } => return inside::set_default_route(folder, netns, *gateway),
         Step::EnableForwarding => return sysctl::enable_forwarding(),
         _ => {}
     }
     let wire = &mut Wire::route()?;
     match step {
-        Step::MakeLink { name, netns, inode, interface, mac, bridge } => {
+        Step::MakeLink { name, netns, inode, interface, mac, mtu, bridge } => {
             let netns = NetnsIdentity { name: netns.clone(), inode: *inode };
             let bridge = (bridge.0.as_str(), bridge.1);
-            links::make_pair(wire, marks, folder, &links::Pair { name, netns, interface, mac: *mac, bridge })
+            links::make_pair(wire, marks, folder, &links::Pair { name, netns, interface, mac: *mac, mtu: *mtu, bridge })
         }
         Step::SetAlias { link, alias } => links::set_alias(wire, marks, link, alias),
+        Step::RenameLink { link, name } => links::rename(wire, marks, link, name),
+        Step::ShapeLink { link, mtu, mac } => links::shape(wire, marks, link, *mtu, *mac),
         Step::AttachPort { link, bridge } => links::attach(wire, marks, link, *bridge),
         Step::DropLink { link } => links::drop_link(wire, marks, link),
         Step::MakeBridge { name, mac, network: _ } => links::make_bridge(wire, marks, name, *mac),

@@ -80,6 +80,11 @@ impl Owners {
         owners
     }
 
+    /// Takes in a bridge whose name is the user's.
+    pub fn add_bridge(&mut self, name: String, network: NetworkKey) {
+        self.links.insert(name, Owner::Network(network));
+    }
+
     /// Whose a link of this name is.
     pub fn link(&self, name: &str) -> Option<&Owner> {
         self.links.get(name)

@@ -45,7 +45,7 @@ impl Loop {
         };
         let apps = [(AppName::new("shop").unwrap(), app)].into();
         Self {
-            desired: Desired { generation: 3, whole: true, apps, findings: Vec::new() },
+            desired: Desired { generation: 3, whole: true, apps, findings: Vec::new(), pool: None },
             observed: Observed {
                 runtime: Sight::Seen(RuntimeSeen { boot: "b".to_owned(), ..RuntimeSeen::default() }),
                 net: Sight::Seen(NetSeen::default()),

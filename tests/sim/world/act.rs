@@ -220,7 +220,7 @@ impl World {
         if let Err(missing) = self.bundle_is_whole(container) {
             return refused(CauseKind::Missing, missing);
         }
-        let space = self.net.files.get(&container.netns.name).copied().unwrap_or_default();
+        let space = self.space_of(container).unwrap_or_default();
         let instance = container.instance.clone();
         let limits = container.record.as_ref().map(|record| record.spec.limits.clone()).unwrap_or_default();
         let (pid, start_ticks) = (self.fresh_pid(), self.ticks());
@@ -234,12 +234,17 @@ impl World {
         Outcome::Done
     }
 
+    /// The namespace that a container's processes join, where it has one that is there.
+    fn space_of(&self, container: &Container) -> Option<u64> {
+        self.net.files.get(&container.netns.as_ref()?.name).copied().filter(|inode| *inode != 0)
+    }
+
     fn bundle_is_whole(&self, container: &Container) -> Result<(), String> {
         if !self.runtime.snapshots.contains_key(&container.snapshot) {
             return Err("failed to mount rootfs component: no such file or directory".to_owned());
         }
-        if self.net.files.get(&container.netns.name).is_none_or(|inode| *inode == 0) {
-            return Err(format!("/run/netns/{}: no network namespace", container.netns.name));
+        if container.netns.is_some() && self.space_of(container).is_none() {
+            return Err(format!("/run/netns/{:?}: no network namespace", container.netns));
         }
         let (Some(key), Some(record)) = (&container.instance, &container.record) else {
             return Ok(());

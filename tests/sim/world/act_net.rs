@@ -3,7 +3,7 @@
 use super::act::{done_if, refused};
 use super::{Link, Space, World};
 use ipnet::Ipv4Net;
-use stead::model::{CauseKind, InterfaceSeen, LinkIdentity, LinkSeen, NetnsIdentity, Outcome, Step, TableSeen};
+use stead::model::{CauseKind, InterfaceSeen, LinkIdentity, LinkSeen, MTU, NetnsIdentity, Outcome, Step, TableSeen};
 
 impl World {
     pub(super) fn act_net(&mut self, step: &Step) -> Outcome {
@@ -13,6 +13,27 @@ impl World {
             Step::MakeLink { .. } => self.make_link(step),
             Step::SetAlias { link, alias } => self.on_link(link, |_, seen| {
                 seen.alias = Some(alias.clone());
+                Outcome::Done
+            }),
+            Step::RenameLink { link, name } => {
+                if self.link_named(name).is_some() {
+                    return refused(CauseKind::Failed, "file exists");
+                }
+                self.on_link(link, |_, seen| {
+                    seen.name.clone_from(name);
+                    Outcome::Done
+                })
+            }
+            Step::ShapeLink { link, mtu, mac } => self.on_link(link, |_, seen| {
+                seen.mtu = *mtu;
+                seen.mac = mac.unwrap_or(seen.mac);
+                Outcome::Done
+            }),
+            Step::ShapeInterface { netns, interface, mtu, mac } => self.on_space(netns, |space| {
+                let Some(inside) = space.interfaces.get_mut(interface) else {
+                    return Outcome::Moved;
+                };
+                (inside.mtu, inside.mac) = (*mtu, *mac);
                 Outcome::Done
             }),
             Step::AttachPort { link, bridge } => self.attach_port(link, *bridge),
@@ -119,7 +140,7 @@ impl World {
     }
 
     fn make_link(&mut self, step: &Step) -> Outcome {
-        let Step::MakeLink { name, netns, inode, interface, mac, bridge } = step else {
+        let Step::MakeLink { name, netns, inode, interface, mac, mtu, bridge } = step else {
             unreachable!("the caller has matched it");
         };
         if self.net.files.get(netns) != Some(inode) || !self.net.spaces.contains_key(inode) {
@@ -138,7 +159,14 @@ impl World {
             return refused(CauseKind::Failed, "file exists");
         }
         let (index, inside_index) = (self.fresh_index(), self.fresh_index());
-        let inside = InterfaceSeen { index: inside_index, peer_index: index, up: false, mac: *mac, addresses: vec![] };
+        let inside = InterfaceSeen {
+            index: inside_index,
+            peer_index: index,
+            up: false,
+            mac: *mac,
+            mtu: *mtu,
+            addresses: vec![],
+        };
         let space = self.net.spaces.get_mut(inode).expect("it was found above");
         space.interfaces.insert(interface.clone(), inside);
         let seen = LinkSeen {
@@ -150,6 +178,7 @@ impl World {
             controller: Some(bridge.1),
             hairpin: false,
             mac: [0xfe, mac[1], mac[2], mac[3], mac[4], mac[5]],
+            mtu: *mtu,
             addresses: vec![],
             route_localnet: false,
         };
@@ -240,6 +269,7 @@ impl World {
             controller: None,
             hairpin: false,
             mac,
+            mtu: MTU,
             addresses: vec![],
             route_localnet: false,
         };

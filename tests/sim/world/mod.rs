@@ -91,7 +91,7 @@ pub struct Container {
     pub attempt: u32,
     pub record: Option<Record>,
     pub snapshot: String,
-    pub netns: NetnsIdentity,
+    pub netns: Option<NetnsIdentity>,
     pub run: Option<Run>,
     pub exit: Option<Exit>,
     pub stopping: Option<Stopping>,

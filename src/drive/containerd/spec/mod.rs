@@ -42,8 +42,8 @@ const HOSTNAME: usize = 63;
 pub struct Surroundings<'a> {
     /// The instance.
     pub instance: &'a InstanceKey,
-    /// Its netns.
-    pub netns: PathBuf,
+    /// Its netns; `None` for the host's.
+    pub netns: Option<PathBuf>,
     /// The folder with its hosts, resolv.conf and hostname.
     pub files: PathBuf,
     /// The folder of its app's volumes.
@@ -203,8 +203,10 @@ fn namespaces(around: &Surroundings<'_>) -> Result<Vec<LinuxNamespace>, CallErro
     for typ in own {
         namespaces.push(LinuxNamespaceBuilder::default().typ(typ).build().map_err(unbuilt)?);
     }
-    let network = LinuxNamespaceBuilder::default().typ(Network).path(&around.netns);
-    namespaces.push(network.build().map_err(unbuilt)?);
+    if let Some(netns) = &around.netns {
+        let network = LinuxNamespaceBuilder::default().typ(Network).path(netns);
+        namespaces.push(network.build().map_err(unbuilt)?);
+    }
     Ok(namespaces)
 }
 

@@ -39,7 +39,7 @@ fn try_spec(spec: Value) -> Result<(Value, Vec<String>), CallError> {
     };
     let around = Surroundings {
         instance: &instance,
-        netns: PathBuf::from("/run/netns/stead-1"),
+        netns: Some(PathBuf::from("/run/netns/stead-1")),
         files: PathBuf::from("/run/stead/instances/shop/web/2"),
         volumes: PathBuf::from("/var/lib/stead/volumes/shop"),
         cgroup: "/stead/shop-web-2-01234567".to_owned(),
