@@ -5,7 +5,6 @@
 
 mod support;
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,25 +38,6 @@ fn addresses(status: &Value) -> BTreeMap<String, Value> {
     instances(status).into_iter().map(|(name, instance)| (name, instance["addresses"].clone())).collect()
 }
 
-/// All that a reboot takes: processes, `/run`, links, netns, nft tables, sysctls; and the machine has another boot id.
-fn cut_the_power(scene: &mut Scene) {
-    scene.end_containerd(Signal::SIGKILL);
-    scene.sh("for pid in $(ls /proc | grep -E '^[0-9]+$'); do [ $pid = 1 ] || [ $pid = $$ ] || [ $pid = $PPID ] || \
-         kill -9 $pid 2>/dev/null || true; done");
-    scene.sh(
-        "for file in /run/netns/*; do case $file in */client) ;; *) umount -l $file; rm $file ;; esac; done
-         for mount in $(cut -d' ' -f5 /proc/self/mountinfo | grep '^/run/containerd/' | sort -r); do umount -l $mount; done
-         rm -rf /run/stead /run/containerd /var/run/stead
-         for link in $(ip -o link show type bridge | sed 's/^[0-9]*: \\([^:@]*\\).*/\\1/'); do ip link del $link; done
-         nft flush ruleset
-         sysctl -qw net.ipv4.ip_forward=0
-         cat /proc/sys/kernel/random/uuid >/etc/boot_id
-         mount --bind /etc/boot_id /proc/sys/kernel/random/boot_id",
-    );
-    let gone = scene.sh("ls /run/netns; ip -o link | grep -c ': st' || true");
-    assert_eq!(gone, "client\n0\n", "the lab's power cut takes everything");
-}
-
 fn reboot(version: Version) {
     let mut scene = Scene::new(version);
     scene.edit("shop.yaml", APP);
@@ -66,7 +46,7 @@ fn reboot(version: Version) {
     scene.sh("echo kept >/proc/$(pgrep -o httpd)/root/data/file");
     let shape = scene.picture().shape().only(|line| !line.contains("f0f0f0") && !line.contains("foreign"));
     agent.kill();
-    cut_the_power(&mut scene);
+    scene.cut_the_power();
     scene.start_containerd();
     let agent = scene.agent(&[]);
     let after = scene.await_settled(LONG, |status| running(status, 4).map(|()| status.clone()));

@@ -139,7 +139,7 @@ pub struct InstanceStatus {
     pub pid: Option<u32>,
     /// When its run started, RFC 3339.
     pub started_at: Option<String>,
-    /// `pending pulling creating starting running stopping exited completed backoff blocked degraded unknown`.
+    /// `pending pulling creating starting running stopping stopped exited completed backoff blocked degraded unknown`.
     pub state: String,
     /// `none`: no health check.
     pub health: String,

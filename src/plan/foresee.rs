@@ -3,11 +3,12 @@
 
 use super::Picture;
 use crate::model::{
-    ContainerSeen, CreateContainer, Desired, Exit, FilesSeen, ImageSeen, ImageUse, InstanceFile, InterfaceSeen, Key,
-    LinkSeen, MTU, Marks, NetSeen, NetnsIdentity, NetnsSeen, Observed, RuntimeSeen, SnapshotSeen, Step, Stopping,
-    TableSeen, TaskSeen, Timestamp,
+    Blocker, Condition, ContainerSeen, CreateContainer, Decision, Desired, Exit, FilesSeen, Health, HealthSeen,
+    ImageSeen, ImageUse, InstanceFile, InstanceKey, InterfaceSeen, Key, LinkSeen, MTU, Marks, NetSeen, NetnsIdentity, NetnsSeen, Observed, RuntimeSeen, SnapshotSeen, Step, Stopping, TableSeen,
+    TaskSeen, Timestamp,
 };
 use crate::model::{Domain, ExitStatus};
+use std::collections::BTreeSet;
 
 /// The pid of a task that does not exist yet.
 const PID: u32 = u32::MAX;
@@ -54,7 +55,7 @@ pub fn to_the_end(
     loop {
         let before = steps.len();
         for key in Picture::new(desired, &picture, marks).keys() {
-            while let crate::model::Decision::Do(step, why) =
+            while let Decision::Do(step, why) =
                 super::decide(&Picture::new(desired, &picture, marks), &key, &holds, now)
             {
                 foresee(&mut picture, marks, &key, &step, now);
@@ -64,10 +65,33 @@ pub fn to_the_end(
                 }
             }
         }
-        if steps.len() == before {
+        if steps.len() == before && !jobs_end(desired, &mut picture, marks, now) {
             return steps;
         }
     }
+}
+
+/// Jobs that others wait for are taken to end well; whether there was one.
+fn jobs_end(desired: &Desired, picture: &mut Observed, marks: &Marks, now: Timestamp) -> bool {
+    let view = Picture::new(desired, picture, marks);
+    let awaited = |blocker: Blocker| match blocker {
+        Blocker::On { key: Key::Instance(key), what } if what == Condition::Completed.awaited() => Some(key),
+        _ => None,
+    };
+    let waits = view.keys().into_iter().filter_map(|key| match super::decide(&view, &key, &super::Holds::new(), now) {
+        Decision::Wait(blockers) => Some(blockers),
+        Decision::Do(..) | Decision::Settled => None,
+    });
+    let jobs: BTreeSet<InstanceKey> = waits.flatten().filter_map(awaited).collect();
+    let sides = picture.runtime.seen_mut().into_iter().flat_map(|all| &mut all.instances);
+    let mut any = false;
+    for container in sides.filter(|(key, _)| jobs.contains(key)).flat_map(|(_, side)| &mut side.containers) {
+        if let TaskSeen::Running { pid, .. } = container.task {
+            container.task = TaskSeen::Stopped(Exit { pid, status: ExitStatus::Code(0), at: now });
+            any = true;
+        }
+    }
+    any
 }
 
 fn runtime_step(all: &mut RuntimeSeen, marks: &Marks, key: &Key, step: &Step, now: Timestamp) {
@@ -161,7 +185,11 @@ fn task_step(all: &mut RuntimeSeen, key: &Key, step: &Step, now: Timestamp) {
             have.run = Some(run.clone());
             have.stopping = None;
         }
-        Step::StartTask { pid, .. } => have.task = TaskSeen::Running { pid: *pid, start_ticks: 0 },
+        Step::StartTask { pid, .. } => {
+            have.task = TaskSeen::Running { pid: *pid, start_ticks: 0 };
+            let checked = have.record.as_ref().is_some_and(|record| record.spec.health.is_some());
+            have.health = checked.then(|| HealthSeen { health: Health::Healthy, since: now, said: String::new() });
+        }
         Step::RecordExit { exit, .. } => {
             have.exit = Some(exit.clone());
             have.witnessed = None;

@@ -4,11 +4,11 @@
 //! (old generations, leftovers), what must be at hand (image, volumes), files, network, snapshot, container, task.
 
 use super::target::{Ready, Target};
-use super::{Picture, compare, names, retire, wire};
+use super::{Picture, compare, exit, names, needs, retire, wire};
 use crate::model::{
-    Attachment, Blocker, Class, ContainerIdentity, ContainerSeen, CreateContainer, Decision, Exit, ExitStatus,
-    GOOD_RUN, InstanceFile, InstanceFiles, InstanceKey, InstanceSpec, Key, NetSide, Restart, Run, RuntimeSide, Sight,
-    Step, TaskSeen, Timestamp, VolumeKey, Why, restart_delay, slot_hash,
+    Attachment, Blocker, Class, ContainerIdentity, ContainerSeen, CreateContainer, Decision, Health, InstanceFile,
+    InstanceFiles, InstanceKey, InstanceSpec, Key, NetSide, Run, RuntimeSide, Sight, Step, TaskSeen, Timestamp,
+    VolumeKey, Why,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -78,16 +78,26 @@ pub(super) fn decide(picture: &Picture<'_>, key: &InstanceKey, now: Timestamp) -
 /// The wanted generation where it can be made; until then the one that serves now is kept true.
 fn serve(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: Target) -> Decision {
     let ready = target.ready(scene.picture, scene.key, runtime);
-    match ready {
-        Ready::Yes => ladder(scene, runtime, &target),
-        Ready::Not(blockers) => {
-            let kept = Target::of_record(runtime).map(|old| ladder(scene, runtime, &old));
-            match kept {
-                Some(Decision::Do(step, why)) => Decision::Do(step, why),
-                _ => Decision::Wait(blockers),
-            }
+    let keep = |blockers: Vec<Blocker>| {
+        let kept = Target::of_record(runtime).map(|old| ladder(scene, runtime, &old));
+        match kept {
+            Some(Decision::Do(step, why)) => Decision::Do(step, why),
+            _ => Decision::Wait(blockers),
         }
+    };
+    match ready {
+        // an older generation that serves is not given up before the new one may be started
+        Ready::Yes if serves(runtime) && target.current(runtime).is_none() && !target.record.spec.stopped => {
+            let unmet = needs::unmet(scene.picture, &target.record.spec);
+            if unmet.is_empty() { ladder(scene, runtime, &target) } else { keep(unmet) }
+        }
+        Ready::Yes => ladder(scene, runtime, &target),
+        Ready::Not(blockers) => keep(blockers),
     }
+}
+
+fn serves(runtime: &RuntimeSide) -> bool {
+    runtime.containers.iter().any(|container| container.task.may_live() && container.record.is_some())
 }
 
 /// Files and network of a wanted instance can be kept true while containerd is away, as far as nothing is rebuilt.
@@ -157,7 +167,8 @@ fn volumes(scene: &Scene<'_, '_>, target: &Target) -> Rung {
 
 /// The snapshot and the container record, when the target has none yet.
 fn container(scene: &Scene<'_, '_>, runtime: &RuntimeSide, current: Option<&ContainerSeen>, target: &Target) -> Rung {
-    if current.is_some() {
+    // what is not to run is not made for it
+    if current.is_some() || target.record.spec.stopped {
         return None;
     }
     let (id, attempt) = target.next_id(scene.picture.marks, scene.key, runtime);
@@ -189,10 +200,10 @@ fn container(scene: &Scene<'_, '_>, runtime: &RuntimeSide, current: Option<&Cont
 
 fn task(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target) -> Rung {
     match &current.task {
-        TaskSeen::None => after_exit(scene, current, target),
-        TaskSeen::Created { pid } => Some(start(scene, current, *pid)),
-        TaskSeen::Running { pid, .. } => running(scene, current, target, *pid),
-        TaskSeen::Stopped(exit) => Some(stopped(current, exit)),
+        TaskSeen::None => exit::after_exit(scene, current, target),
+        TaskSeen::Created { pid } => Some(start(scene, current, target, *pid)),
+        TaskSeen::Running { pid, start_ticks } => running(scene, current, target, *pid, *start_ticks),
+        TaskSeen::Stopped(exit) => Some(exit::stopped(current, exit)),
         TaskSeen::Unknown { why } => Some(Decision::Wait(vec![
             Blocker::Stuck {
                 what: format!("the task's state is unknown: {why}"),
@@ -204,45 +215,93 @@ fn task(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target) -> Rung
 }
 
 /// A made task: its run is written down, then it is started.
-fn start(scene: &Scene<'_, '_>, current: &ContainerSeen, pid: u32) -> Decision {
+fn start(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid: u32) -> Decision {
+    let spec = &target.record.spec;
+    if spec.stopped {
+        return act(Step::DeleteTask { container: identity(current), pid }, "it is not to run");
+    }
     let boot = &scene.picture.runtime_boot();
     let ended = |run: &Run| current.exit.as_ref().is_some_and(|exit| exit.pid == run.pid && exit.at >= run.at);
     let recorded = current.run.as_ref().is_some_and(|run| run.pid == pid && run.boot == *boot && !ended(run));
     if recorded {
         return act(Step::StartTask { container: identity(current), pid }, "the task is made and not started");
     }
-    let failures = match (&current.run, &current.exit) {
-        (Some(run), Some(exit)) => failures_after(run, exit),
-        _ => 0,
-    };
+    let unmet = needs::unmet(scene.picture, spec);
+    if !unmet.is_empty() {
+        return Decision::Wait(unmet);
+    }
     let count = current.run.as_ref().map_or(0, |run| run.count).saturating_add(1);
     // a run begins after the exit before it, whatever the clock says: else that exit would count as this run's
     let after_exit = current.exit.as_ref().map(|exit| Timestamp(exit.at.0.saturating_add(1)));
     let at = after_exit.map_or(scene.now, |after| after.max(scene.now));
-    let run = Run { boot: boot.clone(), pid, at, count, failures, ..Run::default() };
+    let failures = exit::failures_so_far(current, spec);
+    let run = Run { boot: boot.clone(), pid, at, count, failures, ..begun(scene, current, target) };
     act(Step::RecordRun { container: identity(current), run }, format!("run {count} is about to start"))
 }
 
-fn running(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid: u32) -> Rung {
+/// What a run is started for, and beside.
+fn begun(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target) -> Run {
+    let spec = &target.record.spec;
+    Run {
+        restarted: spec.restarted.clone(),
+        generation: current.record.as_ref().map(|record| record.generation),
+        beside: needs::beside(scene.picture, spec),
+        ..Run::default()
+    }
+}
+
+fn running(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid: u32, start_ticks: u64) -> Rung {
     if current.witnessed.as_ref().is_some_and(|exit| exit.pid == pid) {
         return Some(Decision::Wait(vec![Blocker::Until {
             at: scene.now.after(Duration::from_millis(200)),
             what: "its process has ended, containerd has not noticed yet; looked at again".to_owned(),
         }]));
     }
+    let recorded = current.run.as_ref().filter(|run| run.pid == pid);
+    if let Some((why, unhealthy)) = recorded.and_then(|run| end_it(scene, current, target, run)) {
+        return Some(retire::stop(scene, current, (pid, start_ticks), why, None, unhealthy));
+    }
     if current.stopping.is_some_and(|stopping| !stopping.revoked) {
         return Some(act(Step::RevokeStop { container: identity(current) }, "it is wanted again"));
     }
-    if current.run.as_ref().is_none_or(|run| run.pid != pid) {
+    if recorded.is_none() {
         let count = current.run.as_ref().map_or(0, |run| run.count).saturating_add(1);
-        let run = Run { boot: scene.picture.runtime_boot(), pid, at: scene.now, count, ..Run::default() };
+        let boot = scene.picture.runtime_boot();
+        let run = Run { boot, pid, at: scene.now, count, ..begun(scene, current, target) };
         return Some(act(Step::RecordRun { container: identity(current), run }, "it was started by somebody else"));
     }
     in_place(scene, current, target, Some(pid))
 }
 
+/// Why a run that is wanted is ended all the same, and whether for its health.
+fn end_it(
+    scene: &Scene<'_, '_>,
+    current: &ContainerSeen,
+    target: &Target,
+    run: &Run,
+) -> Option<(String, bool)> {
+    let spec = &target.record.spec;
+    if spec.stopped {
+        return Some(("it is not to run any more".to_owned(), false));
+    }
+    if exit::restart_asked(run, spec) {
+        return Some(("a restart was asked for".to_owned(), false));
+    }
+    if let Some(name) = needs::renewed(scene.picture, spec, &run.beside) {
+        return Some((format!("{name}, which it needs, was renewed"), false));
+    }
+    let restarts = spec.health.as_ref().is_some_and(|check| check.restart);
+    let unhealthy = current.health.as_ref().filter(|seen| seen.health == Health::Unhealthy);
+    match (unhealthy, current.stopping.filter(|stopping| !stopping.revoked && stopping.unhealthy)) {
+        (Some(seen), _) if restarts => Some((format!("it is unhealthy: {}", seen.said), true)),
+        // begun is done: half-way back, its health is not asked once more
+        (_, Some(_)) => Some(("it was unhealthy".to_owned(), true)),
+        _ => None,
+    }
+}
+
 /// Changes that the running process does not notice.
-fn in_place(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid: Option<u32>) -> Rung {
+pub(super) fn in_place(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid: Option<u32>) -> Rung {
     let record = current.record.as_ref()?;
     let changes = compare::changes(&record.spec, &target.record.spec);
     if changes.is_empty() {
@@ -258,105 +317,4 @@ fn in_place(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid
         record: Box::new(target.record_for(record)),
     };
     Some(Decision::Do(Box::new(step), Why { text, changes }))
-}
-
-/// An ended task: its exit is written down, then it is deleted.
-fn stopped(current: &ContainerSeen, exit: &Exit) -> Decision {
-    let written = current.exit.as_ref().is_some_and(|written| {
-        written.pid == exit.pid && current.run.as_ref().is_none_or(|run| written.at >= run.at || run.pid != exit.pid)
-    });
-    if !written {
-        let mut true_exit =
-            current.witnessed.clone().filter(|seen| seen.pid == exit.pid).unwrap_or_else(|| exit.clone());
-        if let Some(run) = current.run.as_ref().filter(|run| run.pid == exit.pid) {
-            true_exit.at = true_exit.at.max(run.at);
-        }
-        return record_exit(current, true_exit);
-    }
-    act(Step::DeleteTask { container: identity(current), pid: exit.pid }, "the task has ended")
-}
-
-fn record_exit(current: &ContainerSeen, exit: Exit) -> Decision {
-    let why = match exit.status {
-        ExitStatus::Code(code) => format!("it exited with code {code}"),
-        ExitStatus::Unknown => "it is gone, and nobody saw how it ended".to_owned(),
-        ExitStatus::Reboot => "the machine went down under it".to_owned(),
-    };
-    act(Step::RecordExit { container: identity(current), exit }, why)
-}
-
-/// No task: never started, or ended, or vanished.
-fn after_exit(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target) -> Rung {
-    let side = scene.runtime.seen();
-    let rooted = side.is_some_and(|side| side.snapshots.iter().any(|snapshot| snapshot.key == current.snapshot));
-    let create = |why: String| {
-        if rooted {
-            return Some(act(Step::CreateTask { container: identity(current) }, why));
-        }
-        Some(Decision::Wait(vec![Blocker::Stuck {
-            what: "its snapshot is gone".to_owned(),
-            hint: "it is made anew as soon as its file and its image say from what".to_owned(),
-        }]))
-    };
-    let Some(run) = &current.run else {
-        return in_place(scene, current, target, None).or_else(|| create("it has not been started yet".to_owned()));
-    };
-    let written = current.exit.as_ref().filter(|exit| exit.pid == run.pid && exit.at >= run.at);
-    let Some(exit) = written else {
-        let witnessed = current.witnessed.clone().filter(|exit| exit.pid == run.pid);
-        let vanished = || {
-            let rebooted = run.boot != scene.picture.runtime_boot();
-            let status = if rebooted { ExitStatus::Reboot } else { ExitStatus::Unknown };
-            Exit { pid: run.pid, status, at: scene.now }
-        };
-        let mut exit = witnessed.unwrap_or_else(vanished);
-        exit.at = exit.at.max(run.at);
-        return Some(record_exit(current, exit));
-    };
-    if let Some(change) = in_place(scene, current, target, None) {
-        return Some(change);
-    }
-    // it ended because we asked it to, and it is wanted again: its policy has no say
-    if current.stopping.is_some_and(|stopping| stopping.at >= run.at) {
-        return create("it was stopped, and is wanted again".to_owned());
-    }
-    let failures = failures_after(run, exit);
-    let policy = target.record.spec.restart.unwrap_or(Restart::No);
-    if !restarts(policy, exit, failures) {
-        return None;
-    }
-    let spread = slot_hash(&format!("{}\0{}", scene.key, run.count));
-    let due = exit.at.after(restart_delay(failures, spread));
-    // a clock that went back behind the exit would make the wait endless: then it is due
-    if exit.status != ExitStatus::Reboot && exit.at <= scene.now && scene.now < due {
-        let what = format!("restart after {failures} short run{}", if failures == 1 { "" } else { "s" });
-        return Some(Decision::Wait(vec![Blocker::Until { at: due, what }]));
-    }
-    create(format!("it ended ({}), and its restart policy says to run it", describe(exit)))
-}
-
-fn describe(exit: &Exit) -> String {
-    match exit.status {
-        ExitStatus::Code(code) => format!("code {code}"),
-        ExitStatus::Unknown => "unknown exit".to_owned(),
-        ExitStatus::Reboot => "reboot".to_owned(),
-    }
-}
-
-/// How many runs in a row ended too soon, with this one.
-fn failures_after(run: &Run, exit: &Exit) -> u32 {
-    if exit.status == ExitStatus::Reboot || exit.at.since(run.at) >= GOOD_RUN {
-        0
-    } else {
-        run.failures.saturating_add(1)
-    }
-}
-
-/// Whether the policy starts it again. An exit that nobody saw is a failure, never a success.
-pub(super) fn restarts(policy: Restart, exit: &Exit, failures: u32) -> bool {
-    match policy {
-        Restart::Always | Restart::UnlessStopped => true,
-        Restart::OnFailure { max } => !exit.status.is_success() && max.is_none_or(|max| failures <= max),
-        Restart::No => exit.status == ExitStatus::Reboot,
-    }
 }

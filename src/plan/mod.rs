@@ -18,9 +18,11 @@
 mod allocate;
 mod change;
 mod compare;
+mod exit;
 mod foresee;
 mod instance;
 mod names;
+mod needs;
 mod node;
 mod ports;
 mod retire;
@@ -55,13 +57,15 @@ pub struct Picture<'a> {
     allocation: OnceCell<Allocation>,
     members: OnceCell<BTreeMap<NetworkKey, Vec<(InstanceKey, &'a Service)>>>,
     images: OnceCell<BTreeMap<String, Option<Archive>>>,
+    leaving: OnceCell<needs::Leaving>,
 }
 
 impl<'a> Picture<'a> {
     /// Puts the pictures together.
     pub fn new(desired: &'a Desired, observed: &'a Observed, marks: &'a Marks) -> Self {
-        let (allocation, members, images) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self { desired, observed, marks, allocation, members, images }
+        let (allocation, members) = (OnceCell::new(), OnceCell::new());
+        let (images, leaving) = (OnceCell::new(), OnceCell::new());
+        Self { desired, observed, marks, allocation, members, images, leaving }
     }
 
     /// Every object that is wanted or seen.
@@ -132,6 +136,11 @@ impl<'a> Picture<'a> {
             }
             images
         })
+    }
+
+    /// Who needs whom among what is being taken away.
+    fn leaving(&self) -> &needs::Leaving {
+        self.leaving.get_or_init(|| needs::Leaving::of(self))
     }
 
     /// This boot of the machine; empty while containerd is not seen.

@@ -17,6 +17,15 @@ const KILL_AGAIN: Duration = Duration::from_secs(2);
 
 /// Takes an instance down to nothing.
 pub(super) fn everything(scene: &Scene<'_, '_>, runtime: &RuntimeSide) -> Decision {
+    let begins = |container: &ContainerSeen| {
+        matches!(container.task, TaskSeen::Running { .. }) && container.stopping.is_none_or(|stopping| stopping.revoked)
+    };
+    if runtime.containers.iter().any(begins) {
+        let first = scene.picture.leaving().first(scene.picture, scene.key, scene.now);
+        if !first.is_empty() {
+            return Decision::Wait(first);
+        }
+    }
     let container = runtime.containers.first().map(|container| container_away(scene, runtime, container, None));
     container
         .or_else(|| runtime.snapshots.first().map(snapshot_away))
@@ -85,7 +94,7 @@ fn container_away(
         TaskSeen::None => act(Step::DeleteContainer { container: identity(container) }, why()),
         TaskSeen::Created { pid } => act(Step::DeleteTask { container: identity(container), pid: *pid }, why()),
         TaskSeen::Stopped(exit) => act(Step::DeleteTask { container: identity(container), pid: exit.pid }, why()),
-        TaskSeen::Running { pid, start_ticks } => stop(scene, container, *pid, *start_ticks, why(), by),
+        TaskSeen::Running { pid, start_ticks } => stop(scene, container, (*pid, *start_ticks), why(), by, false),
         TaskSeen::Unknown { .. } => act(
             Step::KillTask { container: identity(container), pid: None },
             format!("{}; its task does not answer", why()),
@@ -94,13 +103,13 @@ fn container_away(
 }
 
 /// The stop signal, the grace, then SIGKILL.
-fn stop(
+pub(super) fn stop(
     scene: &Scene<'_, '_>,
     container: &ContainerSeen,
-    pid: u32,
-    start_ticks: u64,
+    (pid, start_ticks): (u32, u64),
     why: String,
     by: Option<&Target>,
+    unhealthy: bool,
 ) -> Decision {
     let spec = by.map(|target| &target.record.spec).filter(|_| container.record.is_none());
     let spec = spec.or(container.record.as_ref().map(|record| &record.spec));
@@ -113,7 +122,7 @@ fn stop(
                 start_ticks,
                 signal: signal.unwrap_or_else(|| "SIGTERM".to_owned()),
                 at: scene.now,
-                unhealthy: false,
+                unhealthy,
             }),
             super::change::why_replaced(why, container, by),
         );

@@ -71,7 +71,7 @@ impl Target {
     /// Whether everything is at hand that has to be there before an older generation is given up.
     pub fn ready(&self, picture: &Picture<'_>, key: &InstanceKey, runtime: &RuntimeSide) -> Ready {
         let mut blockers: Vec<Blocker> = self.unplaced.iter().cloned().collect();
-        if self.current(runtime).is_none() {
+        if self.current(runtime).is_none() && !self.record.spec.stopped {
             blockers.extend(self.image_blocker(picture));
         }
         if let Sight::Unseen(blind) = &picture.observed.net {

@@ -4,7 +4,7 @@ use super::hold::HoldBook;
 use super::queue::{Alarms, Keys, covers};
 use super::state::{Doing, Looked, MOVED_MAX, SLOT_TIME, SWARM, Start, State, Stepped};
 use super::{HISTORY, RuntimeLink, StepLine};
-use crate::model::{Blocker, Cause, CauseKind, Decision, Domain, Key, Outcome, Scope, Sighting, Step, Timestamp};
+use crate::model::{Blocker, Cause, CauseKind, Decision, Domain, Key, Outcome, Scope, Service, Sighting, Step, Timestamp};
 use crate::plan::{Holds, Picture};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
@@ -156,11 +156,26 @@ impl State {
         if matches!(key, Key::Instance(_) | Key::Network(_)) {
             self.dirty.mark(Key::Publication, "attached");
         }
+        for dependent in self.dependents(&key) {
+            self.dirty.mark(dependent, "renewed");
+        }
         self.dirty.mark(key, "seen");
         for key in woken {
             self.dirty.mark(key, "unblocked");
         }
         self.news = true;
+    }
+
+    /// The instances that are restarted when this one is renewed.
+    fn dependents(&self, key: &Key) -> Vec<Key> {
+        let (Key::Instance(key), Some(desired)) = (key, &self.desired) else {
+            return Vec::new();
+        };
+        let needs = |service: &Service| {
+            let mut needs = service.spec.needs.iter().filter(|need| need.restart);
+            needs.any(|need| need.app == key.app && need.service == key.service)
+        };
+        desired.instances().filter(|(_, service)| needs(service)).map(|(key, _)| Key::Instance(key)).collect()
     }
 
     /// A whole domain. What steps touched since the look began stays as it is known, and is looked at by itself.

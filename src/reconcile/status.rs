@@ -338,6 +338,7 @@ fn state(view: &View<'_>, key: &Key, best: Option<&ContainerSeen>, wanted: Optio
         Some((TaskSeen::Unknown { .. }, _)) => "degraded",
         Some((TaskSeen::Created { .. }, _)) => "starting",
         Some((TaskSeen::Stopped(_) | TaskSeen::None, best)) if best.run.is_some() => ended(view, key, best, wanted),
+        _ if wanted.is_some_and(|service| service.spec.stopped) => "stopped",
         _ => not_yet(view, decision, held, stuck),
     }
 }
@@ -346,6 +347,16 @@ fn ended(view: &View<'_>, key: &Key, best: &ContainerSeen, wanted: Option<&Servi
     let settled = matches!(view.decisions.get(key), Some(Decision::Settled));
     let good = last_exit(best).is_some_and(|exit| exit.status.is_success());
     let once = wanted.is_none_or(|service| matches!(service.spec.restart, None | Some(Restart::No)));
+    if wanted.is_some_and(|service| service.spec.stopped) {
+        return "stopped";
+    }
+    // it would be started, and something that it needs is not there
+    if let Some(Decision::Wait(on)) = view.decisions.get(key)
+        && on.iter().all(|blocker| !matches!(blocker, Blocker::Until { .. }))
+    {
+        let stuck = on.iter().any(|blocker| matches!(blocker, Blocker::Stuck { .. }));
+        return if stuck { "blocked" } else { "pending" };
+    }
     match (settled, good) {
         (true, true) => "completed",
         (true, false) => "exited",

@@ -22,6 +22,7 @@ mod image;
 mod inside;
 mod node;
 mod picture;
+mod power;
 pub mod scene;
 mod wait;
 

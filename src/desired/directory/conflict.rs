@@ -4,6 +4,7 @@
 //! the name decides, so that the answer is the same in every order and after every restart.
 
 use super::super::lower::{Claim, Claimed};
+use super::circle;
 use crate::model::{AppName, Finding, Note, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,11 @@ pub fn refused(sides: &BTreeMap<AppName, Side<'_>>) -> BTreeMap<AppName, Vec<Fin
     let mut refused: BTreeMap<AppName, Vec<Finding>> = BTreeMap::new();
     // Each round refuses at least one more app, so there are at most as many rounds as apps.
     loop {
-        let losers = round(sides, &refused.keys().cloned().collect());
+        let fallen = refused.keys().cloned().collect();
+        let mut losers = round(sides, &fallen);
+        if losers.is_empty() {
+            losers = circle::refused(sides, &fallen);
+        }
         if losers.is_empty() {
             return refused;
         }
@@ -61,6 +66,7 @@ fn bucket(what: &Claimed) -> (u8, u16) {
         Claimed::Port { port, .. } => (0, *port),
         Claimed::Subnet(_) => (1, 0),
         Claimed::Bridge(_) => (2, 0),
+        Claimed::Need { .. } => (3, 0),
     }
 }
 
@@ -109,6 +115,8 @@ fn finding(claim: &Claim, winner: &AppName, kept: &Claim) -> Finding {
             format!("the bridge `{name}` belongs to the app `{winner}`"),
             "give the network another bridge name, or none",
         ),
+        // needs never clash with anything: see `circle`
+        (Claimed::Need { app, service, .. }, _) => (format!("{app}/{service} is needed"), "leave the need out"),
         (Claimed::Subnet(subnet), _) => {
             (format!("the subnet {subnet} belongs to the app `{winner}`"), "choose another")
         }

@@ -12,6 +12,7 @@
 //!
 //! Tests: `tests/desired_files.rs`.
 
+mod circle;
 mod conflict;
 mod marker;
 mod picture;

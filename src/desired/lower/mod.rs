@@ -11,6 +11,7 @@
 mod archive;
 mod image;
 pub use image::normalise as normalise_reference;
+mod lifecycle;
 mod limits;
 mod modes;
 mod mounts;
@@ -20,7 +21,7 @@ mod service;
 use super::finding::Findings;
 use super::node::{At, Entry, Node, Value};
 use super::table::{Shape, Stand, TOP, Table};
-use crate::model::{NetworkName, NetworkSpec, Place, Protocol, Service, ServiceName, VolumeName};
+use crate::model::{AppName, NetworkName, NetworkSpec, Place, Protocol, Service, ServiceName, VolumeName};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,11 +70,24 @@ pub enum Claimed {
     Subnet(Ipv4Net),
     /// A bridge's name.
     Bridge(String),
+    /// That another service, of any app, comes first. Nobody else is kept from it; a circle of them is.
+    Need {
+        /// Who needs it.
+        from: ServiceName,
+        /// Its app.
+        app: AppName,
+        /// The service.
+        service: ServiceName,
+    },
 }
 
 /// The work on one app.
 pub(super) struct Lower<'a> {
     findings: &'a mut Findings,
+    /// The app's name, where it can be told.
+    app: Option<AppName>,
+    /// The services by name.
+    services: BTreeSet<String>,
     /// The project directory.
     dir: &'a Path,
     /// The archives that were looked into.
@@ -90,15 +104,25 @@ pub(super) struct Lower<'a> {
     subnets: Vec<(At, Ipv4Net)>,
     /// The names of bridges that the file gives.
     bridges: Vec<(At, String)>,
+    /// Who needs whom.
+    needed: Vec<lifecycle::PlacedNeed>,
 }
 
 /// Lowers a tree.
-pub fn lower(tree: &Node, dir: &Path, findings: &mut Findings, inputs: &mut BTreeSet<PathBuf>) -> Content {
+pub fn lower(
+    tree: &Node,
+    (name, dir): (&str, &Path),
+    findings: &mut Findings,
+    inputs: &mut BTreeSet<PathBuf>,
+) -> Content {
     refuse(Shape::Table(&TOP), tree, findings);
     let nothing = Node::map(At::default(), [] as [(String, Node); 0]);
     let volumes = tree.get("volumes").and_then(Node::as_map);
+    let services = tree.get("services").and_then(Node::as_map);
     let mut lower = Lower {
         findings,
+        app: AppName::new(name).ok(),
+        services: services.into_iter().flat_map(|map| map.keys().cloned()).collect(),
         dir,
         inputs,
         networks: tree.get("networks").unwrap_or(&nothing),
@@ -108,9 +132,9 @@ pub fn lower(tree: &Node, dir: &Path, findings: &mut Findings, inputs: &mut BTre
         ports: Vec::new(),
         subnets: Vec::new(),
         bridges: Vec::new(),
+        needed: Vec::new(),
     };
     let mut content = Content { volumes: lower.declared_volumes(tree), ..Content::default() };
-    let services = tree.get("services").and_then(Node::as_map);
     // A file that could not be read, or whose services could not, has been told of already.
     let untold = !lower.findings.any_error();
     if services.is_none_or(|services| services.is_empty()) && untold {
@@ -124,6 +148,7 @@ pub fn lower(tree: &Node, dir: &Path, findings: &mut Findings, inputs: &mut BTre
     }
     lower.shared_networks(services.into_iter().flatten(), &content.services);
     content.networks = lower.used_networks(&content.services);
+    lower.needs_can_hold(&content.services);
     lower.one_of_a_kind(services.into_iter().flatten(), &content.services);
     lower.same_ports();
     lower.same_subnets();
@@ -222,7 +247,11 @@ impl Lower<'_> {
         });
         let subnets = self.subnets.iter().map(|(at, subnet)| claim(*at, Claimed::Subnet(*subnet)));
         let bridges = self.bridges.iter().map(|(at, name)| claim(*at, Claimed::Bridge(name.clone())));
-        ports.chain(subnets).chain(bridges).collect()
+        let needs = self.needed.iter().map(|(at, from, need)| {
+            let (from, app, service) = (from.clone(), need.app.clone(), need.service.clone());
+            claim(*at, Claimed::Need { from, app, service })
+        });
+        ports.chain(subnets).chain(bridges).chain(needs).collect()
     }
 
     /// Faults between services: one container name, one host port, one address, each asked for twice.

@@ -74,6 +74,7 @@ impl Lower<'_> {
             let items = node.get(key)?.as_seq()?;
             Some(items.iter().filter_map(Node::as_text).map(str::to_owned).collect::<Vec<String>>())
         };
+        let own = |key: &str| node.get("x-stead").and_then(|own| own.get(key));
         let spec = InstanceSpec {
             entrypoint: words("entrypoint"),
             command: words("command"),
@@ -96,11 +97,11 @@ impl Lower<'_> {
             cap_add: self.capabilities(node.get("cap_add")),
             cap_drop: self.capabilities(node.get("cap_drop")),
             limits: self.limits(node),
-            needs: Vec::new(),
-            health: None,
-            restart_policy: None,
-            restarted: None,
-            stopped: false,
+            needs: self.needs(name, node),
+            health: self.health(node),
+            restart_policy: self.restart_policy(node),
+            restarted: own("restarted").and_then(Node::as_text).map(str::to_owned),
+            stopped: own("stopped").and_then(Node::as_bool) == Some(true),
             // Last, so that everything else has been looked at.
             image: image?,
         };

@@ -4,8 +4,16 @@ use super::resources::{PLACEMENT, RESOURCES, RESTART_POLICY, UPDATE_CONFIG};
 use super::{Class, Key, Shape, Table, honoured, meaningless, refused};
 
 /// What is ours beyond Compose, on a service.
-pub(super) static STEAD: Table =
-    Table { what: "x-stead", keys: &[honoured("archive", Shape::Text, Class::Recreate)], extensions: false };
+pub(super) static STEAD: Table = Table {
+    what: "x-stead",
+    keys: &[
+        honoured("archive", Shape::Text, Class::Recreate),
+        honoured("needs", Shape::Any, Class::InPlace),
+        honoured("restarted", Shape::Text, Class::InPlace),
+        honoured("stopped", Shape::Bool, Class::InPlace),
+    ],
+    extensions: false,
+};
 
 /// `deploy`.
 pub(super) static DEPLOY: Table = Table { what: "deploy", keys: DEPLOY_KEYS, extensions: true };
@@ -17,7 +25,7 @@ static DEPLOY_KEYS: &[Key] = &[
     refused("placement", Shape::Table(&PLACEMENT), "there is one node", "leave the key out"),
     honoured("replicas", Shape::Int, Class::Nothing),
     honoured("resources", Shape::Table(&RESOURCES), Class::InPlace),
-    refused("restart_policy", Shape::Table(&RESTART_POLICY), "this version does not honour it yet", "use `restart`"),
+    honoured("restart_policy", Shape::Table(&RESTART_POLICY), Class::InPlace),
     refused(
         "rollback_config",
         Shape::Table(&UPDATE_CONFIG),

@@ -84,10 +84,10 @@ static PREFERENCE: Table =
 pub(super) static RESTART_POLICY: Table = Table {
     what: "deploy.restart_policy",
     keys: &[
-        honoured("condition", Shape::Text, PART),
-        honoured("delay", Shape::Duration, PART),
-        honoured("max_attempts", Shape::Int, PART),
-        honoured("window", Shape::Duration, PART),
+        honoured("condition", Shape::Text, Class::InPlace),
+        honoured("delay", Shape::Duration, Class::InPlace),
+        honoured("max_attempts", Shape::Int, Class::InPlace),
+        honoured("window", Shape::Duration, Class::InPlace),
     ],
     extensions: true,
 };

@@ -167,9 +167,9 @@ pub(in super::super) static ULIMIT: Table = Table {
 pub(in super::super) static DEPENDENCY: Table = Table {
     what: "dependency",
     keys: &[
-        honoured("condition", Shape::Word(CONDITIONS), PART),
-        honoured("required", Shape::Bool, PART),
-        honoured("restart", Shape::Bool, PART),
+        honoured("condition", Shape::Word(CONDITIONS), Class::InPlace),
+        honoured("required", Shape::Bool, Class::InPlace),
+        honoured("restart", Shape::Bool, Class::InPlace),
     ],
     extensions: true,
 };

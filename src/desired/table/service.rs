@@ -33,7 +33,7 @@ static KEYS: &[Key] = &[
     honoured("cpus", Shape::Number, Class::InPlace),
     refused("cpuset", Shape::Text, NOT_YET, "use `cpus`"),
     refused("credential_spec", Shape::Table(&CREDENTIAL_SPEC), "it exists on Windows only", REMOVE),
-    refused("depends_on", Shape::DependsOn, NOT_YET, "leave it out and let the service retry until its peer answers"),
+    honoured("depends_on", Shape::DependsOn, Class::InPlace),
     honoured("deploy", Shape::TableOrNull(&DEPLOY), Class::Nothing),
     meaningless("develop", Shape::TableOrNull(&DEVELOP), "it is for development on a laptop"),
     refused("device_cgroup_rules", Shape::Texts, NOT_YET, REMOVE),
