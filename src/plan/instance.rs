@@ -96,8 +96,10 @@ fn serve(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: Target) -> Decisi
     }
 }
 
+/// Whether a generation is there that goes on as long as it is let: one that is being stopped is not taken back.
 fn serves(runtime: &RuntimeSide) -> bool {
-    runtime.containers.iter().any(|container| container.task.may_live() && container.record.is_some())
+    let goes_on = |container: &ContainerSeen| container.stopping.is_none_or(|stopping| stopping.revoked);
+    runtime.containers.iter().any(|one| one.task.may_live() && one.record.is_some() && goes_on(one))
 }
 
 /// Files and network of a wanted instance can be kept true while containerd is away, as far as nothing is rebuilt.
