@@ -47,7 +47,8 @@ services:
   ghost: {image: a, profiles: [never]}
 ";
     let needs = spec(text).needs;
-    let told: Vec<_> = needs.iter().map(|need| (need.to_string(), need.condition, need.optional, need.restart)).collect();
+    let told: Vec<_> =
+        needs.iter().map(|need| (need.to_string(), need.condition, need.optional, need.restart)).collect();
     let want = [
         ("app/db", Condition::Started, false, true),
         ("app/job", Condition::Completed, true, false),
@@ -112,7 +113,9 @@ fn a_circle_across_apps_refuses_the_newcomer_and_names_every_file() {
         assert_eq!((finding.place.line, finding.place.column), (2, 30));
         let noted: Vec<String> = finding.notes.iter().map(|note| note.place.file.display().to_string()).collect();
         assert_eq!(noted.len(), 3);
-        assert!(noted.iter().any(|file| file.ends_with("mid.yaml")) && noted.iter().any(|file| file.ends_with("zoo.yaml")));
+        assert!(
+            noted.iter().any(|file| file.ends_with("mid.yaml")) && noted.iter().any(|file| file.ends_with("zoo.yaml"))
+        );
     }
     // without the need it is taken
     write("bar.yaml", "services:\n  b: {image: a, depends_on: [d]}\n  d: {image: a}\n");
@@ -121,7 +124,8 @@ fn a_circle_across_apps_refuses_the_newcomer_and_names_every_file() {
 
 #[test]
 fn a_restart_policy_is_taken_as_it_is_written() {
-    let policy = |inner: &str| spec(&format!("services: {{web: {{image: a, deploy: {{restart_policy: {{{inner}}}}}}}}}"));
+    let policy =
+        |inner: &str| spec(&format!("services: {{web: {{image: a, deploy: {{restart_policy: {{{inner}}}}}}}}}"));
     let whole = policy("condition: on-failure, delay: 5s, max_attempts: 3, window: 2m").restart_policy.unwrap();
     assert_eq!(whole.condition, RestartCondition::OnFailure);
     assert_eq!((whole.delay_ms, whole.max_attempts, whole.window_ms), (Some(5000), Some(3), Some(120_000)));

@@ -177,7 +177,11 @@ fn a_failed_job_holds_only_those_that_need_it_and_says_how_to_go_on() {
         bench.settle();
         assert!(bench.waits("app/a-web/1").contains(sentence), "{}", bench.waits("app/a-web/1"));
         let Decision::Wait(blockers) = bench.decision("app/a-web/1") else { unreachable!() };
-        assert!(blockers.iter().any(|on| matches!(on, Blocker::Stuck { hint, .. } if hint.contains("stead restart app/job"))));
+        assert!(
+            blockers
+                .iter()
+                .any(|on| matches!(on, Blocker::Stuck { hint, .. } if hint.contains("stead restart app/job")))
+        );
         assert!(bench.is_running("other/alone/1") && bench.is_running("app/z-db/1"));
         assert_eq!(bench.decision("app/job/1"), Decision::Settled, "it is not run again by itself");
         // the way out: a restart that is asked for, as it stands in the override file
@@ -221,7 +225,8 @@ fn what_runs_is_not_stopped_for_a_dependency_and_the_new_generation_waits_for_th
     bench.now += 60_000;
     bench.settle();
     // job and web change: the old web serves until the new job has completed
-    let edit = STACK.replace("image: a\n    restart", "image: b\n    restart").replace("job: {image: a", "job: {image: b");
+    let edit =
+        STACK.replace("image: a\n    restart", "image: b\n    restart").replace("job: {image: a", "job: {image: b");
     bench.want(&[("app", &edit)]);
     assert_eq!(bench.settle(), ["start-task app/job/1"]);
     assert!(bench.is_running("app/a-web/1"));
@@ -244,10 +249,7 @@ services:
     assert_eq!(bench.settle(), ["start-task app/db/1"], "an exit of its own is no renewal");
     bench.want(&[("app", &text.replace("db: {image: a,", "db: {image: b,"))]);
     let steps = bench.settle();
-    assert_eq!(
-        steps,
-        ["stop-task app/db/1", "start-task app/db/1", "stop-task app/asks/1", "start-task app/asks/1"],
-    );
+    assert_eq!(steps, ["stop-task app/db/1", "start-task app/db/1", "stop-task app/asks/1", "start-task app/asks/1"],);
 }
 
 #[test]
@@ -295,7 +297,10 @@ fn stopped_is_kept_and_started_again_and_a_restart_keeps_the_container() {
     assert_eq!(bench.container("app/web/1").id, id, "its writable layer stays");
     bench.want(&[("app", text)]);
     let steps = bench.settle();
-    assert!(steps.iter().all(|step| step.starts_with("update-record")), "taking the request back does nothing: {steps:?}");
+    assert!(
+        steps.iter().all(|step| step.starts_with("update-record")),
+        "taking the request back does nothing: {steps:?}"
+    );
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use super::Picture;
 use crate::model::{
     Blocker, Condition, ContainerSeen, CreateContainer, Decision, Desired, Exit, FilesSeen, Health, HealthSeen,
-    ImageSeen, ImageUse, InstanceFile, InstanceKey, InterfaceSeen, Key, LinkSeen, MTU, Marks, NetSeen, NetnsIdentity, NetnsSeen, Observed, RuntimeSeen, SnapshotSeen, Step, Stopping, TableSeen,
-    TaskSeen, Timestamp,
+    ImageSeen, ImageUse, InstanceFile, InstanceKey, InterfaceSeen, Key, LinkSeen, MTU, Marks, NetSeen, NetnsIdentity,
+    NetnsSeen, Observed, RuntimeSeen, SnapshotSeen, Step, Stopping, TableSeen, TaskSeen, Timestamp,
 };
 use crate::model::{Domain, ExitStatus};
 use std::collections::BTreeSet;

@@ -276,12 +276,7 @@ fn running(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, pid:
 }
 
 /// Why a run that is wanted is ended all the same, and whether for its health.
-fn end_it(
-    scene: &Scene<'_, '_>,
-    current: &ContainerSeen,
-    target: &Target,
-    run: &Run,
-) -> Option<(String, bool)> {
+fn end_it(scene: &Scene<'_, '_>, current: &ContainerSeen, target: &Target, run: &Run) -> Option<(String, bool)> {
     let spec = &target.record.spec;
     if spec.stopped {
         return Some(("it is not to run any more".to_owned(), false));

@@ -56,8 +56,7 @@ fn stuck(what: String, hint: String) -> Standing {
 /// Every instance of a needed service, each by itself.
 fn standings(picture: &Picture<'_>, need: &Need) -> Vec<Standing> {
     let app = picture.desired.apps.get(&need.app);
-    let instance =
-        |replica| InstanceKey { app: need.app.clone(), service: need.service.clone(), replica };
+    let instance = |replica| InstanceKey { app: need.app.clone(), service: need.service.clone(), replica };
     match app.and_then(|app| app.services.get(&need.service)) {
         // as in Compose, nobody waits for a service that is scaled to nothing
         Some(service) => {
@@ -85,9 +84,7 @@ fn of_instance(picture: &Picture<'_>, need: &Need, key: &InstanceKey, service: O
     if service.is_some_and(|service| service.spec.stopped) {
         return stuck(format!("it needs {key}, which is stopped"), format!("stead start {need}"));
     }
-    let coming = |what: &str| {
-        Standing::Coming(Blocker::On { key: Key::Instance(key.clone()), what: what.to_owned() })
-    };
+    let coming = |what: &str| Standing::Coming(Blocker::On { key: Key::Instance(key.clone()), what: what.to_owned() });
     let awaited = need.condition.awaited();
     let Some(side) = picture.observed.runtime.seen().and_then(|all| all.instances.get(key)) else {
         return coming(awaited);

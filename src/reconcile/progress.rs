@@ -4,7 +4,9 @@ use super::hold::HoldBook;
 use super::queue::{Alarms, Keys, covers};
 use super::state::{Doing, Looked, MOVED_MAX, SLOT_TIME, SWARM, Start, State, Stepped};
 use super::{HISTORY, RuntimeLink, StepLine};
-use crate::model::{Blocker, Cause, CauseKind, Decision, Domain, Key, Outcome, Scope, Service, Sighting, Step, Timestamp};
+use crate::model::{
+    Blocker, Cause, CauseKind, Decision, Domain, Key, Outcome, Scope, Service, Sighting, Step, Timestamp,
+};
 use crate::plan::{Holds, Picture};
 use std::collections::BTreeMap;
 use tokio::time::Instant;

@@ -9,8 +9,10 @@ impl Scene {
     #[track_caller]
     pub fn cut_the_power(&mut self) {
         self.end_containerd(Signal::SIGKILL);
-        self.sh("for pid in $(ls /proc | grep -E '^[0-9]+$'); do [ $pid = 1 ] || [ $pid = $$ ] || [ $pid = $PPID ] || \
-             kill -9 $pid 2>/dev/null || true; done");
+        self.sh(
+            "for pid in $(ls /proc | grep -E '^[0-9]+$'); do [ $pid = 1 ] || [ $pid = $$ ] || [ $pid = $PPID ] || \
+             kill -9 $pid 2>/dev/null || true; done",
+        );
         self.sh(
             "for file in /run/netns/*; do case $file in */client) ;; *) umount -l $file; rm $file ;; esac; done
              for mount in $(cut -d' ' -f5 /proc/self/mountinfo | grep '^/run/containerd/' | sort -r); do umount -l $mount; done
