@@ -99,7 +99,10 @@ fn every_field_of_the_subset_has_its_place_in_the_model() {
     assert_eq!(spec.ports, ports);
     assert_eq!(spec.networks.iter().map(|n| n.network.as_str()).collect::<Vec<_>>(), ["outer", "inner"]);
     assert_eq!(spec.networks[1].address, Some("10.9.0.5".parse().unwrap()));
-    let mount = |target: &str, source, read_only| Mount { target: target.to_owned(), source, read_only };
+    let mount = |target: &str, source, read_only| {
+        let settings = Default::default();
+        Mount { target: target.to_owned(), source, read_only, settings }
+    };
     let mounts = [
         mount("/data", MountSource::Volume(VolumeName::new("data").unwrap()), false),
         mount("/www", MountSource::Bind { path: "/abs".into(), create: true }, false),

@@ -79,8 +79,11 @@ async fn files_are_seen_as_they_were_written_and_go_without_a_trace() {
     let seen = lab.seen().await;
     assert_eq!(seen.instances.keys().cloned().collect::<std::collections::BTreeSet<_>>(), keys.clone().into());
     for key in &keys {
-        let files =
-            InstanceFiles { hosts: Some(format!("hosts of {key}")), resolv_conf: Some(String::new()), hostname: None };
+        let files = InstanceFiles {
+            hosts: Some(format!("hosts of {key}")),
+            resolv_conf: Some(String::new()),
+            ..InstanceFiles::default()
+        };
         assert_eq!(lab.one(key).await.as_ref(), Some(&files));
         assert_eq!(seen.instances[key], files);
     }

@@ -72,9 +72,9 @@ pub fn config(request: &Request) -> (Option<serde_json::Value>, Vec<Finding>) {
 fn work(request: &Request) -> (Loaded, Content) {
     let mut loaded = load(request);
     let off = complete(&mut loaded, request);
-    let Loaded { tree, name, dir, findings, inputs, .. } = &mut loaded;
+    let Loaded { tree, name, dir, env, findings, inputs, .. } = &mut loaded;
     verify(tree, &off, findings);
-    let content = lower(tree, (name, dir), findings, inputs);
+    let content = lower(tree, (name, dir), env, findings, inputs);
     (loaded, content)
 }
 

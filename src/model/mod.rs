@@ -8,11 +8,14 @@
 
 mod decision;
 mod lifecycle;
+mod mount;
 mod name;
 mod outcome;
+mod platform;
 mod report;
 mod ruleset;
 mod seen;
+mod setup;
 mod sight;
 mod sighting;
 mod spec;
@@ -22,11 +25,14 @@ mod time;
 
 pub use decision::*;
 pub use lifecycle::*;
+pub use mount::*;
 pub use name::*;
 pub use outcome::*;
+pub use platform::*;
 pub use report::*;
 pub use ruleset::*;
 pub use seen::*;
+pub use setup::*;
 pub use sight::*;
 pub use sighting::*;
 pub use spec::*;

@@ -416,6 +416,8 @@ pub struct InstanceFiles {
     pub resolv_conf: Option<String>,
     /// `/etc/hostname`.
     pub hostname: Option<String>,
+    /// Files of configs and secrets that are there with the content and the owner that their names tell.
+    pub grants: BTreeSet<String>,
 }
 
 /// What the host's `resolv.conf` says.

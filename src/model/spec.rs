@@ -5,8 +5,10 @@
 //! For the same reason every field added from now on is skipped in serialisation when it is not set.
 
 use super::lifecycle::{HealthCheck, Need, RestartPolicy};
+use super::mount::Mount;
 use super::name::{AppName, InstanceKey, NetworkKey, NetworkName, ServiceName, VolumeKey, VolumeName};
 use super::report::Finding;
+use super::setup::{Grant, Setup};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,6 +156,23 @@ pub struct InstanceSpec {
     /// It is not to run, and kept.
     #[serde(default, skip_serializing_if = "is_false")]
     pub stopped: bool,
+    /// How it is set up beyond that.
+    #[serde(default, skip_serializing_if = "Setup::is_empty")]
+    pub setup: Setup,
+    /// Configs and secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
+}
+
+impl InstanceSpec {
+    /// The same without the contents of configs and secrets: what may be written down.
+    pub fn sealed(&self) -> Self {
+        let mut spec = self.clone();
+        for grant in &mut spec.grants {
+            grant.content = None;
+        }
+        spec
+    }
 }
 
 fn is_false(value: &bool) -> bool {
@@ -309,40 +328,6 @@ pub enum HostAddress {
     At(IpAddr),
 }
 
-/// Something mounted into an instance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Mount {
-    /// Where in the container, absolute and clean.
-    pub target: String,
-    /// What.
-    pub source: MountSource,
-    /// Whether writing is refused.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub read_only: bool,
-}
-
-/// What a mount shows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MountSource {
-    /// A path of the host.
-    Bind {
-        /// Absolute.
-        path: PathBuf,
-        /// Whether a missing directory is made.
-        create: bool,
-    },
-    /// A named volume of the app.
-    Volume(VolumeName),
-    /// Memory.
-    Tmpfs {
-        /// Mount options as written (`size=64m`, `mode=1777`).
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        options: Vec<String>,
-    },
-}
-
 /// Limits of one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -356,6 +341,27 @@ pub struct Limits {
     /// Processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<i64>,
+    /// Bytes of memory that it keeps when memory runs short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_reservation: Option<u64>,
+    /// Bytes of memory and swap together; -1 for as much swap as there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_swap: Option<i64>,
+    /// Its weight among those that want CPU time; 1024 where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_shares: Option<u64>,
+    /// Microseconds of CPU time in each period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<i64>,
+    /// Microseconds of such a period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_period: Option<u64>,
+    /// The CPUs that it may run on (`0-2,5`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpuset: Option<String>,
+    /// Its weight among those that want block I/O, 10 to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_weight: Option<u16>,
 }
 
 impl Limits {

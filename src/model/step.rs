@@ -1,11 +1,12 @@
 //! Steps: the only things that are ever done to the node. One step, one outside effect.
 //!
 //! A step that destroys carries the identity it was decided on; the driver compares it again at the moment of acting
-//! and answers [`Outcome::Moved`] if it differs. A step says everything that its driver needs: drivers choose nothing.
+//! and answers [`Outcome::Moved`](super::Outcome::Moved) if it differs. A step says everything that its driver needs: drivers choose nothing.
 
 use super::name::{InstanceKey, NetworkKey, SpecDigest, VolumeKey};
 use super::ruleset::Ruleset;
 use super::seen::{Domain, Exit, Record, Run};
+use super::setup::Sealed;
 use super::spec::Archive;
 use super::time::Timestamp;
 use ipnet::Ipv4Net;
@@ -292,6 +293,15 @@ pub enum Step {
         /// The instance.
         instance: InstanceKey,
     },
+    /// Gives an instance its files of configs and secrets, in memory, and takes away those of an earlier generation.
+    SetGrants {
+        /// The instance.
+        instance: InstanceKey,
+        /// The files to write.
+        write: Vec<GrantFile>,
+        /// The files to remove.
+        remove: Vec<String>,
+    },
     /// Makes the directory of a named volume.
     MakeVolume {
         /// The volume.
@@ -316,6 +326,21 @@ pub struct CreateContainer {
     pub netns: Option<NetnsIdentity>,
     /// What it is made from.
     pub record: Record,
+}
+
+/// A file of a config or a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GrantFile {
+    /// Its name, which tells its content and owner.
+    pub name: String,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its permission bits.
+    pub mode: u32,
+    /// All of its content.
+    pub content: Sealed,
 }
 
 /// A container that was looked at.
@@ -409,7 +434,9 @@ impl Step {
             | Self::SetRouteLocalnet { .. }
             | Self::EnableForwarding => Domain::Net,
             Self::ApplyRuleset { .. } => Domain::Ports,
-            Self::WriteFile { .. } | Self::DropFiles { .. } | Self::MakeVolume { .. } => Domain::Files,
+            Self::WriteFile { .. } | Self::SetGrants { .. } | Self::DropFiles { .. } | Self::MakeVolume { .. } => {
+                Domain::Files
+            }
         }
     }
 
@@ -464,6 +491,7 @@ impl Step {
             Self::EnableForwarding => "enable-forwarding",
             Self::ApplyRuleset { .. } => "apply-ruleset",
             Self::WriteFile { .. } => "write-file",
+            Self::SetGrants { .. } => "set-grants",
             Self::DropFiles { .. } => "drop-files",
             Self::MakeVolume { .. } => "make-volume",
         }

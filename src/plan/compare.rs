@@ -1,6 +1,8 @@
 //! Field by field: what changed between two specs, what each change costs, and the digest of what must not change.
 
-use crate::model::{Change, Class, ImageWant, InstanceKey, InstanceSpec, Limits, Names, NetworkUse, SpecDigest};
+use crate::model::{
+    Change, Class, Grant, ImageWant, InstanceKey, InstanceSpec, Limits, Names, NetworkUse, Setup, SpecDigest,
+};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -37,6 +39,8 @@ pub fn changes(old: &InstanceSpec, new: &InstanceSpec) -> Vec<Change> {
         restart_policy,
         restarted,
         stopped,
+        setup,
+        grants,
     } = new;
     let mut diff = Diff(Vec::new());
     diff.image(&old.image, image);
@@ -66,6 +70,8 @@ pub fn changes(old: &InstanceSpec, new: &InstanceSpec) -> Vec<Change> {
     diff.field("deploy.restart_policy", &old.restart_policy, restart_policy, Class::InPlace);
     diff.field("x-stead.restarted", &old.restarted, restarted, Class::InPlace);
     diff.field("x-stead.stopped", &old.stopped, stopped, Class::InPlace);
+    diff.setup(&old.setup, setup);
+    diff.grants(&old.grants, grants);
     diff.0
 }
 
@@ -115,10 +121,88 @@ impl Diff {
     }
 
     fn limits(&mut self, old: &Limits, new: &Limits) {
-        let Limits { memory, milli_cpus, pids } = new;
+        let Limits {
+            memory,
+            milli_cpus,
+            pids,
+            memory_reservation,
+            memory_swap,
+            cpu_shares,
+            cpu_quota,
+            cpu_period,
+            cpuset,
+            block_weight,
+        } = new;
         self.field("mem_limit", &old.memory, memory, Class::InPlace);
         self.field("cpus", &old.milli_cpus, milli_cpus, Class::InPlace);
         self.field("pids_limit", &old.pids, pids, Class::InPlace);
+        self.field("mem_reservation", &old.memory_reservation, memory_reservation, Class::InPlace);
+        self.field("memswap_limit", &old.memory_swap, memory_swap, Class::InPlace);
+        self.field("cpu_shares", &old.cpu_shares, cpu_shares, Class::InPlace);
+        self.field("cpu_quota", &old.cpu_quota, cpu_quota, Class::InPlace);
+        self.field("cpu_period", &old.cpu_period, cpu_period, Class::InPlace);
+        self.field("cpuset", &old.cpuset, cpuset, Class::InPlace);
+        self.field("blkio_config.weight", &old.block_weight, block_weight, Class::InPlace);
+    }
+
+    fn setup(&mut self, old: &Setup, new: &Setup) {
+        let Setup {
+            group_add,
+            ulimits,
+            sysctls,
+            shm_size,
+            oom_score_adj,
+            oom_kill_disable,
+            mem_swappiness,
+            block_devices,
+            devices,
+            device_rules,
+            security,
+            init,
+            tty,
+            stdin_open,
+            domainname,
+            annotations,
+            namespaces,
+            cgroup_parent,
+            runtime,
+        } = new;
+        self.field("group_add", &old.group_add, group_add, Class::Recreate);
+        self.field("ulimits", &old.ulimits, ulimits, Class::Recreate);
+        self.field("sysctls", &old.sysctls, sysctls, Class::Recreate);
+        self.field("shm_size", &old.shm_size, shm_size, Class::Recreate);
+        self.field("oom_score_adj", &old.oom_score_adj, oom_score_adj, Class::Recreate);
+        self.field("oom_kill_disable", &old.oom_kill_disable, oom_kill_disable, Class::Recreate);
+        self.field("mem_swappiness", &old.mem_swappiness, mem_swappiness, Class::Recreate);
+        self.field("blkio_config", &old.block_devices, block_devices, Class::Recreate);
+        self.field("devices", &old.devices, devices, Class::Recreate);
+        self.field("device_cgroup_rules", &old.device_rules, device_rules, Class::Recreate);
+        self.field("security_opt", &old.security, security, Class::Recreate);
+        self.field("init", &old.init, init, Class::Recreate);
+        self.field("tty", &old.tty, tty, Class::Recreate);
+        self.field("stdin_open", &old.stdin_open, stdin_open, Class::Recreate);
+        self.field("domainname", &old.domainname, domainname, Class::Recreate);
+        self.field("annotations", &old.annotations, annotations, Class::Recreate);
+        self.field("pid, ipc, uts, cgroup", &old.namespaces, namespaces, Class::Recreate);
+        self.field("cgroup_parent", &old.cgroup_parent, cgroup_parent, Class::Recreate);
+        self.field("runtime", &old.runtime, runtime, Class::Recreate);
+    }
+
+    /// Configs and secrets, one by one; of a content it is only said that it is another one.
+    fn grants(&mut self, old: &[Grant], new: &[Grant]) {
+        let places = |grants: &[Grant]| grants.iter().map(|grant| grant.target.clone()).collect::<Vec<_>>();
+        self.field("configs and secrets", &places(old), &places(new), Class::Recreate);
+        for Grant { what, target, digest, uid, gid, mode, content: _ } in new {
+            let Some(before) = old.iter().find(|grant| grant.target == *target) else { continue };
+            self.field(&format!("{what}: source"), &before.what, what, Class::Recreate);
+            if before.digest != *digest {
+                let (old, new) = ("a content".to_owned(), "another content".to_owned());
+                self.0.push(Change { field: format!("{what}: content"), old, new, class: Class::Recreate });
+            }
+            let owner = (before.uid, before.gid);
+            self.field(&format!("{what}: owner"), &owner, &(*uid, *gid), Class::Recreate);
+            self.field(&format!("{what}: mode"), &before.mode, mode, Class::Recreate);
+        }
     }
 }
 

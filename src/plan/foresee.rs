@@ -343,6 +343,11 @@ fn files_step(all: &mut FilesSeen, step: &Step) {
             };
             *place = Some(content.clone());
         }
+        Step::SetGrants { instance, write, remove } => {
+            let files = all.instances.entry(instance.clone()).or_default();
+            files.grants.retain(|name| !remove.contains(name));
+            files.grants.extend(write.iter().map(|file| file.name.clone()));
+        }
         Step::DropFiles { instance } => {
             all.instances.remove(instance);
         }

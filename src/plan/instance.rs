@@ -4,7 +4,7 @@
 //! (old generations, leftovers), what must be at hand (image, volumes), files, network, snapshot, container, task.
 
 use super::target::{Ready, Target};
-use super::{Picture, compare, exit, names, needs, retire, wire};
+use super::{Picture, compare, exit, grants, names, needs, retire, wire};
 use crate::model::{
     Attachment, Blocker, Class, ContainerIdentity, ContainerSeen, CreateContainer, Decision, Health, InstanceFile,
     InstanceFiles, InstanceKey, InstanceSpec, Key, NetSide, Run, RuntimeSide, Sight, Step, TaskSeen, Timestamp,
@@ -122,6 +122,7 @@ fn ladder(scene: &Scene<'_, '_>, runtime: &RuntimeSide, target: &Target) -> Deci
         .or_else(|| named(scene, target))
         .or_else(|| wire::whole(scene, runtime, target))
         .or_else(|| volumes(scene, target))
+        .or_else(|| grants::current(scene, target))
         .or_else(|| container(scene, runtime, current, target))
         .or_else(|| current.and_then(|current| task(scene, current, target)))
         .unwrap_or(Decision::Settled)

@@ -20,6 +20,7 @@ mod change;
 mod compare;
 mod exit;
 mod foresee;
+mod grants;
 mod instance;
 mod names;
 mod needs;

@@ -22,6 +22,7 @@ pub(super) fn files(
         hosts: hosts(picture, key, &hostname, spec, attachments),
         resolv_conf: resolver.map(|resolver| resolv_conf(resolver, &spec.names, with_host)),
         hostname: Some(format!("{hostname}\n")),
+        ..InstanceFiles::default()
     }
 }
 

@@ -33,7 +33,7 @@ impl Target {
         let archive = service.spec.image.archive.as_ref().map(|archive| &archive.digest);
         let app = picture.desired.apps.get(&key.app);
         let record = Record {
-            spec: service.spec.clone(),
+            spec: service.spec.sealed(),
             image_digest: archive.or(image.map(|image| &image.digest)).cloned().unwrap_or_default(),
             attachments,
             generation: app.map_or(0, |app| app.generation),

@@ -106,7 +106,12 @@ pub fn a_service(choices: &mut impl Choices, size: Size) -> Service {
     }
     if choices.chance(300) {
         let volume = VolumeName::new(*choices.pick(&VOLUMES)).expect("a valid volume name");
-        spec.mounts.push(Mount { target: "/data".to_owned(), source: MountSource::Volume(volume), read_only: false });
+        spec.mounts.push(Mount {
+            target: "/data".to_owned(),
+            source: MountSource::Volume(volume),
+            read_only: false,
+            settings: Default::default(),
+        });
     }
     if choices.chance(200) {
         spec.limits = Limits { memory: Some(1 << choices.between(24, 26)), ..Limits::default() };

@@ -60,11 +60,36 @@ fn layer() -> Vec<u8> {
         header.set_entry_type(tar::EntryType::Symlink);
         layer.append_link(&mut header, format!("bin/{applet}"), "busybox").expect("a symlink");
     }
-    put(&mut layer, "etc/passwd", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", 0o644);
-    put(&mut layer, "etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644);
+    put(
+        &mut layer,
+        "etc/passwd",
+        b"root:x:0:0::/:/bin/sh\nweb:x:101:102::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n",
+        0o644,
+    );
+    put(&mut layer, "etc/group", b"root:x:0:\nextra:x:77:\nweb:x:102:\nnogroup:x:65534:\n", 0o644);
     put(&mut layer, "etc/nsswitch.conf", b"hosts: files\n", 0o644);
     put(&mut layer, "www/index.html", b"hello\n", 0o644);
+    seed(&mut layer);
     layer.into_inner().expect("a layer")
+}
+
+/// A directory as images have them for their data: with an owner of its own, and something of each kind in it.
+fn seed(layer: &mut tar::Builder<Vec<u8>>) {
+    let owned = |size: u64, mode: u32| {
+        let mut header = header(size, mode);
+        header.set_uid(101);
+        header.set_gid(102);
+        header
+    };
+    for (directory, mode) in [("seed/", 0o750), ("seed/deep/", 0o2770)] {
+        let mut header = owned(0, mode);
+        header.set_entry_type(tar::EntryType::Directory);
+        layer.append_data(&mut header, directory, std::io::empty()).expect("a directory");
+    }
+    layer.append_data(&mut owned(5, 0o640), "seed/deep/file", b"seed\n".as_slice()).expect("a file");
+    let mut link = owned(0, 0o777);
+    link.set_entry_type(tar::EntryType::Symlink);
+    layer.append_link(&mut link, "seed/link", "deep/file").expect("a symlink");
 }
 
 fn header(size: u64, mode: u32) -> tar::Header {

@@ -5,7 +5,7 @@
 # everything is there. Needs root and an apt mirror.
 set -euo pipefail
 
-packages=(bash busybox-static ca-certificates containerd curl iproute2 make nftables procps protobuf-compiler runc util-linux)
+packages=(bash busybox-static ca-certificates containerd crun curl iproute2 make nftables procps protobuf-compiler runc util-linux)
 prefix=/opt/stead-lab/containerd-1.7
 
 say() { printf 'setup: %s\n' "$*"; }

@@ -4,11 +4,12 @@
 //! its place, why, and what to do instead.
 //!
 //! Guarantees: nothing is dropped in silence; defaults of ours are not put in (see `model::spec`); all findings are told.
-//! Never: reads a value from anywhere but the tree and the archives that it names.
+//! Never: reads a value from anywhere but the tree and the files that it names.
 //!
 //! Tests: `tests/desired_files.rs`, `tests/compose_lower.rs`.
 
 mod archive;
+mod grants;
 mod image;
 pub use image::normalise as normalise_reference;
 mod lifecycle;
@@ -16,7 +17,9 @@ mod limits;
 mod modes;
 mod mounts;
 mod networks;
+mod security;
 mod service;
+mod setup;
 
 use super::finding::Findings;
 use super::node::{At, Entry, Node, Value};
@@ -92,6 +95,10 @@ pub(super) struct Lower<'a> {
     dir: &'a Path,
     /// The archives that were looked into.
     inputs: &'a mut BTreeSet<PathBuf>,
+    tree: &'a Node,
+    /// Values that configs and secrets may be taken from.
+    env: &'a BTreeMap<String, String>,
+    contents: grants::Contents,
     networks: &'a Node,
     volumes: BTreeSet<String>,
     /// Where fixed addresses are asked for, by service and network.
@@ -112,6 +119,7 @@ pub(super) struct Lower<'a> {
 pub fn lower(
     tree: &Node,
     (name, dir): (&str, &Path),
+    env: &BTreeMap<String, String>,
     findings: &mut Findings,
     inputs: &mut BTreeSet<PathBuf>,
 ) -> Content {
@@ -125,6 +133,9 @@ pub fn lower(
         services: services.into_iter().flat_map(|map| map.keys().cloned()).collect(),
         dir,
         inputs,
+        tree,
+        env,
+        contents: BTreeMap::new(),
         networks: tree.get("networks").unwrap_or(&nothing),
         volumes: volumes.map(|map| map.keys().cloned().collect()).unwrap_or_default(),
         addresses: BTreeMap::new(),

@@ -3,12 +3,13 @@
 use super::Lower;
 use crate::desired::finding::nearest;
 use crate::desired::node::{At, Node};
-use crate::model::{Mount, MountSource, VolumeName};
+use crate::model::{Grant, Mount, MountSettings, MountSource, Propagation, Recursive, VolumeName};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 impl Lower<'_> {
-    pub(super) fn mounts(&mut self, service: &Node) -> Vec<Mount> {
+    /// The mounts of a service. The files of its configs and secrets have their targets, too.
+    pub(super) fn mounts(&mut self, service: &Node, grants: &[(At, Grant)]) -> Vec<Mount> {
         let mut mounts: Vec<(At, Mount)> = Vec::new();
         for node in service.get("volumes").and_then(Node::as_seq).into_iter().flatten() {
             mounts.extend(self.mount(node).map(|mount| (node.at, mount)));
@@ -17,9 +18,10 @@ impl Lower<'_> {
             mounts.extend(self.tmpfs(node).map(|mount| (node.at, mount)));
         }
         let mut taken: BTreeMap<String, At> = BTreeMap::new();
-        for (at, mount) in &mounts {
-            if let Some(other) = taken.insert(mount.target.clone(), *at) {
-                let message = format!("two mounts share the target {}", mount.target);
+        let targets = mounts.iter().map(|(at, mount)| (at, &mount.target));
+        for (at, target) in targets.chain(grants.iter().map(|(at, grant)| (at, &grant.target))) {
+            if let Some(other) = taken.insert(target.clone(), *at) {
+                let message = format!("two mounts share the target {target}");
                 let (first, second) = (other.min(*at), other.max(*at));
                 self.findings.error(second, message).note(first, "the other one is here");
             }
@@ -47,7 +49,58 @@ impl Lower<'_> {
                 return None;
             }
         };
-        Some(Mount { target, source, read_only })
+        let settings = self.settings(node, read_only);
+        Some(Mount { target, source, read_only, settings })
+    }
+
+    /// How it is mounted, where that is written.
+    fn settings(&mut self, node: &Node, read_only: bool) -> MountSettings {
+        let inner = |part: &str, key: &str| node.get(part).and_then(|part| part.get(key));
+        let propagation = inner("bind", "propagation").and_then(|node| self.propagation(node));
+        let recursive = inner("bind", "recursive").and_then(|node| match node.as_text()? {
+            "disabled" => Some(Recursive::Disabled),
+            "writable" if read_only => Some(Recursive::Writable),
+            "readonly" if read_only => Some(Recursive::Readonly),
+            "writable" | "readonly" => {
+                self.findings.error(node.at, "this is for a mount that is `read_only`");
+                None
+            }
+            _ => None,
+        });
+        MountSettings {
+            propagation,
+            recursive,
+            no_copy: inner("volume", "nocopy").and_then(Node::as_bool) == Some(true),
+            subpath: inner("volume", "subpath").and_then(|node| self.subpath(node)),
+        }
+    }
+
+    fn propagation(&mut self, node: &Node) -> Option<Propagation> {
+        match node.as_text()? {
+            "" | "rprivate" => None,
+            "private" => Some(Propagation::Private),
+            "shared" => Some(Propagation::Shared),
+            "rshared" => Some(Propagation::Rshared),
+            "slave" => Some(Propagation::Slave),
+            "rslave" => Some(Propagation::Rslave),
+            word => {
+                let message = format!("there is no propagation `{word}`");
+                let hint = "it is one of private, rprivate, shared, rshared, slave, rslave";
+                self.findings.error(node.at, message).hint(hint);
+                None
+            }
+        }
+    }
+
+    /// A path inside a volume, and nothing above it.
+    fn subpath(&mut self, node: &Node) -> Option<String> {
+        let text = node.as_text().filter(|text| !text.is_empty())?;
+        let inside = Path::new(text).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if !inside {
+            self.findings.error(node.at, format!("\"{text}\" is not a path inside the volume"));
+            return None;
+        }
+        Some(super::super::shape::clean(Path::new(text)).to_string_lossy().into_owned())
     }
 
     fn target(&mut self, target: &str, at: At) -> Option<String> {
@@ -73,12 +126,6 @@ impl Lower<'_> {
             return None;
         }
         let bind = node.get("bind");
-        if let Some(propagation) = bind.and_then(|bind| bind.get("propagation"))
-            && !["", "private", "rprivate"].contains(&propagation.as_text().unwrap_or_default())
-        {
-            let message = "mount propagation is not honoured here: this version does not honour it yet";
-            self.findings.refuse(propagation.at, message).hint("leave it out: mounts are private");
-        }
         let create = bind.and_then(|bind| bind.get("create_host_path")).and_then(Node::as_bool) == Some(true);
         Some(MountSource::Bind { path: PathBuf::from(source), create })
     }
@@ -145,6 +192,7 @@ impl Lower<'_> {
                 }
             }
         }
-        Some(Mount { target, source: MountSource::Tmpfs { options: kept }, read_only })
+        let settings = MountSettings::default();
+        Some(Mount { target, source: MountSource::Tmpfs { options: kept }, read_only, settings })
     }
 }

@@ -75,6 +75,9 @@ impl Lower<'_> {
             Some(items.iter().filter_map(Node::as_text).map(str::to_owned).collect::<Vec<String>>())
         };
         let own = |key: &str| node.get("x-stead").and_then(|own| own.get(key));
+        let grants = self.grants(node);
+        let mounts = self.mounts(node, &grants);
+        let grants = grants.into_iter().map(|(_, grant)| grant).collect();
         let spec = InstanceSpec {
             entrypoint: words("entrypoint"),
             command: words("command"),
@@ -91,7 +94,8 @@ impl Lower<'_> {
             networks: self.attachments(name, node, replicas),
             network_mode: self.network_mode(node),
             names: self.names(node),
-            mounts: self.mounts(node),
+            mounts,
+            grants,
             read_only: node.get("read_only").and_then(Node::as_bool) == Some(true),
             privileged: node.get("privileged").and_then(Node::as_bool) == Some(true),
             cap_add: self.capabilities(node.get("cap_add")),
@@ -102,6 +106,7 @@ impl Lower<'_> {
             restart_policy: self.restart_policy(node),
             restarted: own("restarted").and_then(Node::as_text).map(str::to_owned),
             stopped: own("stopped").and_then(Node::as_bool) == Some(true),
+            setup: self.setup(node),
             // Last, so that everything else has been looked at.
             image: image?,
         };

@@ -68,12 +68,7 @@ static MOUNT_BIND: Table = Table {
     keys: &[
         honoured("create_host_path", Shape::Bool, Class::Recreate),
         honoured("propagation", Shape::Text, Class::Recreate),
-        refused(
-            "recursive",
-            Shape::Word(&["enabled", "disabled", "writable", "readonly"]),
-            "this version does not honour it yet",
-            "leave the key out: mounts below the source are shown too",
-        ),
+        honoured("recursive", Shape::Word(&["enabled", "disabled", "writable", "readonly"]), Class::Recreate),
         meaningless("selinux", Shape::Word(&["z", "Z"]), "files are not relabelled"),
     ],
     extensions: true,
@@ -83,8 +78,8 @@ static MOUNT_VOLUME: Table = Table {
     what: "volume",
     keys: &[
         meaningless("labels", Shape::Labels, "a volume is a directory"),
-        refused("nocopy", Shape::Bool, "this version does not honour it yet", "leave the key out"),
-        refused("subpath", Shape::Text, "this version does not honour it yet", "mount the whole volume"),
+        honoured("nocopy", Shape::Bool, Class::Recreate),
+        honoured("subpath", Shape::Text, Class::Recreate),
     ],
     extensions: true,
 };

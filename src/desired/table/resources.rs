@@ -1,18 +1,13 @@
 //! What `deploy` says of resources and of how instances are placed, updated and restarted.
 
-use super::{Class, Key, Shape, Table, honoured, refused};
+use super::{Class, Key, Shape, Table, honoured, meaningless, refused};
 
 /// `deploy.resources`.
 pub(super) static RESOURCES: Table = Table {
     what: "deploy.resources",
     keys: &[
         honoured("limits", Shape::Table(&LIMITS), Class::InPlace),
-        refused(
-            "reservations",
-            Shape::Table(&RESERVATIONS),
-            "this version does not honour it yet",
-            "leave the key out, or use `deploy.resources.limits`",
-        ),
+        honoured("reservations", Shape::Table(&RESERVATIONS), Class::InPlace),
     ],
     extensions: true,
 };
@@ -33,10 +28,20 @@ const PART: Class = Class::Nothing;
 static RESERVATIONS: Table = Table {
     what: "deploy.resources.reservations",
     keys: &[
-        honoured("cpus", Shape::Number, PART),
-        honoured("devices", Shape::Tables(&DEVICE_REQUEST), PART),
-        honoured("generic_resources", Shape::Tables(&GENERIC), PART),
-        honoured("memory", Shape::Bytes, PART),
+        meaningless("cpus", Shape::Number, "it says where a cluster puts the service, and there is one node"),
+        refused(
+            "devices",
+            Shape::Tables(&DEVICE_REQUEST),
+            "a node without a device plugin cannot hand out devices by what they can do",
+            "use `devices` with the device files",
+        ),
+        refused(
+            "generic_resources",
+            Shape::Tables(&GENERIC),
+            "they say where a cluster puts the service, and there is one node",
+            "leave the key out",
+        ),
+        honoured("memory", Shape::Bytes, Class::InPlace),
     ],
     extensions: true,
 };

@@ -44,25 +44,25 @@ pub(super) static HOOK: Table = Table {
 pub(super) static BLKIO: Table = Table {
     what: "blkio_config",
     keys: &[
-        honoured("device_read_bps", Shape::Tables(&BLKIO_RATE), Class::InPlace),
-        honoured("device_read_iops", Shape::Tables(&BLKIO_RATE), Class::InPlace),
-        honoured("device_write_bps", Shape::Tables(&BLKIO_RATE), Class::InPlace),
-        honoured("device_write_iops", Shape::Tables(&BLKIO_RATE), Class::InPlace),
+        honoured("device_read_bps", Shape::Tables(&BLKIO_RATE), Class::Recreate),
+        honoured("device_read_iops", Shape::Tables(&BLKIO_RATE), Class::Recreate),
+        honoured("device_write_bps", Shape::Tables(&BLKIO_RATE), Class::Recreate),
+        honoured("device_write_iops", Shape::Tables(&BLKIO_RATE), Class::Recreate),
         honoured("weight", Shape::Int, Class::InPlace),
-        honoured("weight_device", Shape::Tables(&BLKIO_WEIGHT), Class::InPlace),
+        honoured("weight_device", Shape::Tables(&BLKIO_WEIGHT), Class::Recreate),
     ],
     extensions: false,
 };
 
 static BLKIO_RATE: Table = Table {
     what: "blkio limit",
-    keys: &[honoured("path", Shape::Text, Class::InPlace), honoured("rate", Shape::Bytes, Class::InPlace)],
+    keys: &[honoured("path", Shape::Text, Class::Recreate), honoured("rate", Shape::Bytes, Class::Recreate)],
     extensions: false,
 };
 
 static BLKIO_WEIGHT: Table = Table {
     what: "blkio weight",
-    keys: &[honoured("path", Shape::Text, Class::InPlace), honoured("weight", Shape::Int, Class::InPlace)],
+    keys: &[honoured("path", Shape::Text, Class::Recreate), honoured("weight", Shape::Int, Class::Recreate)],
     extensions: false,
 };
 

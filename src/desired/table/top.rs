@@ -8,12 +8,7 @@ use super::{Class, Key, Shape, Table, honoured, meaningless, refused};
 pub static TOP: Table = Table {
     what: "top-level",
     keys: &[
-        refused(
-            "configs",
-            Shape::Names(&CONFIG, false),
-            "this version does not honour it yet",
-            "bind-mount the file under `volumes`",
-        ),
+        honoured("configs", Shape::Names(&CONFIG, false), Class::Recreate),
         honoured("include", Shape::Includes, Class::Nothing),
         refused(
             "models",
@@ -23,12 +18,7 @@ pub static TOP: Table = Table {
         ),
         honoured("name", Shape::Text, Class::Recreate),
         honoured("networks", Shape::Names(&NETWORK, true), Class::Recreate),
-        refused(
-            "secrets",
-            Shape::Names(&SECRET, false),
-            "this version does not honour it yet",
-            "bind-mount the file under `volumes`",
-        ),
+        honoured("secrets", Shape::Names(&SECRET, false), Class::Recreate),
         honoured("services", Shape::Names(&SERVICE, false), Class::Recreate),
         meaningless("version", Shape::Text, "there is one version of the Compose Specification"),
         honoured("volumes", Shape::Names(&VOLUME, true), Class::Recreate),

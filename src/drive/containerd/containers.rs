@@ -5,7 +5,7 @@ use super::labels::{self, Labels};
 use super::link::{READ, WRITE};
 use super::look::{self, RECORD, created_at};
 use super::spec::{self, Surroundings};
-use super::{Containerd, RUNTIME, SNAPSHOTTER};
+use super::{Containerd, RUNTIME, SNAPSHOTTER, runtime};
 use crate::model::{
     ContainerIdentity, CreateContainer, Desired, Exit, InstanceKey, NetworkMode, Outcome, Record, Run, Stopping,
 };
@@ -37,7 +37,7 @@ impl Containerd {
             id: ask.id.clone(),
             labels,
             image: ask.record.spec.image.reference.clone(),
-            runtime: Some(Runtime { name: RUNTIME.to_owned(), options: None }),
+            runtime: Some(Runtime { name: RUNTIME.to_owned(), options: runtime::options(&ask.record.spec) }),
             spec: Some(built.spec),
             snapshotter: SNAPSHOTTER.to_owned(),
             snapshot_key: ask.snapshot.clone(),
@@ -100,7 +100,7 @@ impl Containerd {
         record: &Record,
     ) -> Result<Outcome, CallError> {
         if let Some(pid) = limits_of {
-            self.update_limits(identity, pid, &record.spec.limits).await?;
+            self.update_limits(identity, pid, record).await?;
         }
         let mut container = self.same_container(identity).await?;
         let own = || match record.spec.network_mode {
@@ -214,12 +214,14 @@ impl Containerd {
     ) -> Result<Built, CallError> {
         let config = self.image_config(&record.image_digest).await?;
         let rootfs = spec::RootFs::from_mounts(&self.mounts(snapshot).await?);
-        let cgroup = format!("/{}/{id}", self.marks().agent());
+        let parent = record.spec.setup.cgroup_parent.clone();
+        let cgroup = format!("{}/{id}", parent.unwrap_or_else(|| format!("/{}", self.marks().agent())));
         let surroundings = Surroundings {
             instance,
             netns,
             files: self.instance_files(instance),
             volumes: self.volumes_folder(&instance.app),
+            helper: self.helper(),
             cgroup,
             node: spec::Node::read(),
         };

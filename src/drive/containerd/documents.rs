@@ -51,14 +51,7 @@ pub struct Platform {
 impl Platform {
     /// This node's.
     pub fn here() -> Self {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "x86" => "386",
-            "aarch64" => "arm64",
-            "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
-            "loongarch64" => "loong64",
-            other => other,
-        };
+        let architecture = crate::model::architecture();
         Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: None }
     }
 

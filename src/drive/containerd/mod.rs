@@ -24,6 +24,7 @@ mod link;
 mod look;
 mod pidfd;
 mod process;
+mod runtime;
 mod shims;
 mod signal;
 mod snapshots;
@@ -201,6 +202,10 @@ impl Containerd {
     fn instance_files(&self, instance: &InstanceKey) -> PathBuf {
         let folder = self.inner.options.run_dir.join("instances").join(instance.app.as_str());
         folder.join(instance.service.as_str()).join(instance.replica.to_string())
+    }
+
+    fn volumes_root(&self) -> &std::path::Path {
+        &self.inner.options.volumes_dir
     }
 
     fn volumes_folder(&self, app: &AppName) -> PathBuf {

@@ -2,8 +2,8 @@
 
 use super::error::CallError;
 use super::link::{SHIM, WRITE};
-use super::{Containerd, labels, look, process, signal, spec};
-use crate::model::{ContainerIdentity, InstanceKey, Limits, MountSource, Outcome, Record, Stopping};
+use super::{Containerd, labels, look, process, runtime, signal, spec};
+use crate::model::{ContainerIdentity, InstanceKey, MountSource, Outcome, Record, Stopping};
 use containerd_client::services::v1::{
     Container, CreateTaskRequest, DeleteTaskRequest, KillRequest, StartRequest, UpdateTaskRequest,
 };
@@ -29,13 +29,16 @@ impl Containerd {
         self.prepare_sources(&instance, &record)?;
         let log = self.log_file(&instance)?;
         let rootfs = self.mounts(&container.snapshot_key).await?;
-        let uri = format!("file://{}", log.display());
+        let streams = self.streams(&instance, &record, &log)?;
         let id = &identity.id;
         let request = self.link().request(CreateTaskRequest {
             container_id: id.clone(),
             rootfs,
-            stdout: uri.clone(),
-            stderr: uri,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+            terminal: record.spec.setup.tty,
+            options: runtime::options(&record.spec),
             ..CreateTaskRequest::default()
         });
         let echo = self.echoes().expect("/tasks/create", id);
@@ -105,6 +108,9 @@ impl Containerd {
                 MountSource::Volume(name) => {
                     let path = self.volumes_folder(&instance.app).join(name.as_str());
                     must_exist(&path, "the volume's directory", &mount.target)?;
+                    if let Some(inside) = &mount.settings.subpath {
+                        runtime::inside_volume(&path, inside)?;
+                    }
                 }
                 MountSource::Tmpfs { .. } => {}
             }
@@ -224,13 +230,14 @@ impl Containerd {
         &self,
         identity: &ContainerIdentity,
         pid: u32,
-        limits: &Limits,
+        record: &Record,
     ) -> Result<(), CallError> {
-        self.same_container(identity).await?;
+        let container = self.same_container(identity).await?;
         if self.same_process(&identity.id, pid).await?.status() != Status::Running {
             return Err(CallError::Moved);
         }
-        let resources = spec::limits_update(limits, &spec::Node::read())?;
+        let old = look::record(&container).map(|record| record.spec.limits).unwrap_or_default();
+        let resources = spec::limits_update(&record.spec.limits, &old, &spec::Node::read())?;
         let value = serde_json::to_vec(&resources)
             .map_err(|error| CallError::invalid(format!("the limits cannot be written: {error}")))?;
         let request = self.link().request(UpdateTaskRequest {

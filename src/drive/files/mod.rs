@@ -1,7 +1,8 @@
 //! # files: what instances have mounted, volumes, and the host's resolver
 //!
 //! Each instance has `hosts`, `resolv.conf` and `hostname` in a folder under the agent's run directory; they are
-//! mounted into it, so they are changed in place and keep their inodes. Each named volume is a directory.
+//! mounted into it, so they are changed in place and keep their inodes. Each named volume is a directory. Configs and secrets
+//! are files in memory.
 //!
 //! Guarantees: a look is whole or unseen; only names that can be read as an app, a service and a replica are ours, and
 //! anything else in the tree is left alone; a volume's content is never looked at or removed.
@@ -10,6 +11,7 @@
 //!
 //! Tests: `tests/driver_files.rs`.
 
+pub(in crate::drive) mod grants;
 mod paths;
 mod resolver;
 mod wakes;
@@ -138,6 +140,7 @@ fn instance(options: &Options, key: &InstanceKey) -> Result<Option<InstanceFiles
         hosts: file(InstanceFile::Hosts)?,
         resolv_conf: file(InstanceFile::ResolvConf)?,
         hostname: file(InstanceFile::Hostname)?,
+        grants: grants::look(&folder)?,
     }))
 }
 
@@ -181,6 +184,9 @@ fn act(options: &Options, step: &Step) -> Result<Outcome, Fault> {
     match step {
         Step::WriteFile { instance, file, content } => {
             write(&instance_dir(&options.run_dir, instance), file.name(), content.as_bytes())
+        }
+        Step::SetGrants { instance, write, remove } => {
+            grants::set(&instance_dir(&options.run_dir, instance), write, remove)
         }
         Step::DropFiles { instance } => drop_files(options, instance),
         Step::MakeVolume { volume } => {

@@ -375,6 +375,12 @@ impl World {
                 *place = Some(content.clone());
                 Outcome::Done
             }
+            Step::SetGrants { instance, write, remove } => {
+                let files = self.files.instances.entry(instance.clone()).or_default();
+                files.grants.retain(|name| !remove.contains(name));
+                files.grants.extend(write.iter().map(|file| file.name.clone()));
+                Outcome::Done
+            }
             Step::DropFiles { instance } => {
                 self.audit_files_removal(instance);
                 done_if(self.files.instances.remove(instance).is_some())

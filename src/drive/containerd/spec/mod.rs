@@ -9,9 +9,11 @@
 //! Tests: beside each part and in `tests.rs`; on a real runtime in `tests/driver_containerd.rs`.
 
 mod capabilities;
+mod devices;
 mod limits;
 mod mounts;
 mod node;
+mod profile;
 mod rootfs;
 mod seccomp;
 #[cfg(test)]
@@ -24,7 +26,7 @@ pub use rootfs::RootFs;
 
 use super::documents::{Config, Process as ImageProcess};
 use super::error::CallError;
-use crate::model::{InstanceKey, InstanceSpec, Record};
+use crate::model::{InstanceKey, InstanceSpec, Ipc, Record, Seccomp};
 use oci_spec::runtime::{
     Linux, LinuxBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, Process, ProcessBuilder,
     RootBuilder, Spec, SpecBuilder, get_default_maskedpaths, get_default_readonly_paths,
@@ -48,6 +50,8 @@ pub struct Surroundings<'a> {
     pub files: PathBuf,
     /// The folder of its app's volumes.
     pub volumes: PathBuf,
+    /// The program that is the first process of a container with an init.
+    pub helper: PathBuf,
     /// Its cgroup.
     pub cgroup: String,
     /// The node.
@@ -67,21 +71,25 @@ pub struct Built {
 pub fn build(record: &Record, config: &Config, root: &RootFs, around: &Surroundings<'_>) -> Result<Built, CallError> {
     let spec = &record.spec;
     let mut clamped = Vec::new();
-    let hostname = hostname(spec, around.instance);
+    let namespaces = &spec.setup.namespaces;
+    let hostname = match namespaces.host_uts {
+        true => around.node.hostname.clone(),
+        false => hostname(spec, around.instance),
+    };
     let available = &around.node.capabilities;
     let granted = capabilities::granted(spec.privileged, &spec.cap_add, &spec.cap_drop, available, &mut clamped)?;
     let image = config.config.clone().unwrap_or_default();
     let process = process(spec, &image, root, around, &hostname, &granted, &mut clamped)?;
-    let built = SpecBuilder::default()
+    let annotations = spec.setup.annotations.clone().into_iter().collect::<HashMap<_, _>>();
+    let builder = SpecBuilder::default()
         .version("1.0.2".to_owned())
         .root(RootBuilder::default().path("rootfs").readonly(spec.read_only).build().map_err(unbuilt)?)
         .process(process)
-        .hostname(hostname)
         .mounts(mounts::all(spec, around)?)
-        .linux(linux(spec, around, &granted)?)
-        .annotations(HashMap::new())
-        .build()
-        .map_err(unbuilt)?;
+        .linux(linux(spec, around, &granted, &mut clamped)?)
+        .annotations(annotations);
+    let mut built = builder.build().map_err(unbuilt)?;
+    built.set_hostname((!namespaces.host_uts).then_some(hostname));
     Ok(Built { spec: built, clamped })
 }
 
@@ -96,18 +104,28 @@ fn process(
 ) -> Result<Process, CallError> {
     let user = spec.user.as_deref().or(image.user.as_deref()).unwrap_or("");
     let cwd = spec.working_dir.as_deref().or(image.working_dir.as_deref()).filter(|dir| !dir.is_empty());
-    ProcessBuilder::default()
-        .terminal(false)
-        .user(user::find(user, root)?)
+    let security = &spec.setup.security;
+    let process = ProcessBuilder::default()
+        .terminal(spec.setup.tty)
+        .user(user::find(user, &spec.setup.group_add, root)?)
         .args(arguments(spec, image)?)
         .env(environment(spec, image, hostname))
         .cwd(cwd.unwrap_or("/"))
         .capabilities(capabilities::sets(granted)?)
-        .rlimits(limits::rlimits(&around.node, clamped)?)
-        .oom_score_adj(limits::oom_score_adj(&around.node, clamped))
-        .no_new_privileges(!spec.privileged)
-        .build()
-        .map_err(unbuilt)
+        .rlimits(limits::rlimits(&spec.setup.ulimits, &around.node, clamped)?)
+        .oom_score_adj(limits::oom_score_adj(spec.setup.oom_score_adj, &around.node, clamped))
+        .no_new_privileges(security.no_new_privileges.unwrap_or(!spec.privileged));
+    let process = match &security.apparmor {
+        None => process,
+        Some(profile) if around.node.apparmor => process.apparmor_profile(profile.clone()),
+        Some(profile) => {
+            return Err(CallError::Invalid {
+                what: format!("the AppArmor profile `{profile}` cannot be used: this kernel has no AppArmor"),
+                hint: Some("start the node's kernel with AppArmor, or leave the option out".to_owned()),
+            });
+        }
+    };
+    process.build().map_err(unbuilt)
 }
 
 /// Entrypoint and command: a written entrypoint drops the image's command too.
@@ -124,7 +142,8 @@ fn arguments(spec: &InstanceSpec, image: &ImageProcess) -> Result<Vec<String>, C
             hint: Some("write `command:` or `entrypoint:` on the service".to_owned()),
         });
     }
-    Ok(arguments)
+    let init = spec.setup.init.then(|| [mounts::INIT.to_owned(), "--".to_owned()]);
+    Ok(init.into_iter().flatten().chain(arguments).collect())
 }
 
 /// The default path, the host name, the image's variables, the user's: the later one of a name wins, in place.
@@ -149,7 +168,9 @@ fn environment(spec: &InstanceSpec, image: &ImageProcess, hostname: &str) -> Vec
 pub fn missing_program(spec: Option<&Any>, root: &RootFs) -> Option<String> {
     let spec: Spec = serde_json::from_slice(&spec?.value).ok()?;
     let process = spec.process().as_ref()?;
-    let program = process.args().as_ref()?.first()?;
+    let mut arguments = process.args().as_ref()?.iter();
+    // The program that an init runs comes after its dashes.
+    let program = arguments.next().filter(|first| *first != mounts::INIT).or_else(|| arguments.nth(1))?;
     let path = process.env().iter().flatten().find_map(|line| line.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH);
     let places: Vec<String> = match program.contains('/') {
         true => vec![process.cwd().join(program).to_string_lossy().into_owned()],
@@ -170,18 +191,39 @@ pub fn hostname(spec: &InstanceSpec, instance: &InstanceKey) -> String {
     })
 }
 
-fn linux(spec: &InstanceSpec, around: &Surroundings<'_>, granted: &BTreeSet<String>) -> Result<Linux, CallError> {
-    let linux = LinuxBuilder::default()
+fn linux(
+    spec: &InstanceSpec,
+    around: &Surroundings<'_>,
+    granted: &BTreeSet<String>,
+    clamped: &mut Vec<String>,
+) -> Result<Linux, CallError> {
+    let mut linux = LinuxBuilder::default()
         .cgroups_path(&around.cgroup)
-        .namespaces(namespaces(around)?)
-        .resources(limits::resources(&spec.limits, spec.privileged, &around.node)?);
-    let linux = if spec.privileged {
-        linux.devices(mounts::host_devices()).masked_paths(Vec::new()).readonly_paths(Vec::new())
-    } else {
-        linux
-            .masked_paths(masked_paths())
-            .readonly_paths(get_default_readonly_paths())
-            .seccomp(seccomp::profile(granted, &around.node.arch)?)
+        .namespaces(namespaces(spec, around)?)
+        .resources(limits::resources(spec, &around.node, clamped)?);
+    let devices = devices::files(spec)?;
+    if !devices.is_empty() {
+        linux = linux.devices(devices);
+    }
+    let mut sysctls: HashMap<String, String> = spec.setup.sysctls.clone().into_iter().collect();
+    // The runtimes of today have no field for it.
+    sysctls.extend(spec.setup.domainname.clone().map(|name| ("kernel.domainname".to_owned(), name)));
+    if !sysctls.is_empty() {
+        linux = linux.sysctl(sysctls);
+    }
+    if let Some(propagation) = mounts::root_propagation(spec) {
+        linux = linux.rootfs_propagation(propagation.to_owned());
+    }
+    linux = match spec.privileged || spec.setup.security.system_paths {
+        true => linux.masked_paths(Vec::new()).readonly_paths(Vec::new()),
+        false => linux.masked_paths(masked_paths()).readonly_paths(get_default_readonly_paths()),
+    };
+    let (arch, kernel) = (&around.node.arch, &around.node.kernel);
+    linux = match &spec.setup.security.seccomp {
+        Some(Seccomp::Unconfined) => linux,
+        Some(Seccomp::Profile(profile)) => linux.seccomp(profile::filter(profile, granted, arch, kernel)?),
+        None if spec.privileged => linux,
+        None => linux.seccomp(seccomp::profile(granted, arch)?),
     };
     linux.build().map_err(unbuilt)
 }
@@ -193,12 +235,17 @@ fn masked_paths() -> Vec<String> {
     paths
 }
 
-fn namespaces(around: &Surroundings<'_>) -> Result<Vec<LinuxNamespace>, CallError> {
-    use LinuxNamespaceType::{Cgroup, Ipc, Mount, Network, Pid, Uts};
-    let mut own = vec![Pid, Ipc, Uts, Mount];
-    if around.node.unified {
-        own.push(Cgroup);
-    }
+fn namespaces(spec: &InstanceSpec, around: &Surroundings<'_>) -> Result<Vec<LinuxNamespace>, CallError> {
+    use LinuxNamespaceType::{Cgroup, Ipc as IpcType, Mount, Network, Pid, Uts};
+    let written = &spec.setup.namespaces;
+    let mut own = vec![Mount];
+    let others = [
+        (Pid, !written.host_pid),
+        (IpcType, written.ipc != Some(Ipc::Host)),
+        (Uts, !written.host_uts),
+        (Cgroup, written.private_cgroup.unwrap_or(around.node.unified)),
+    ];
+    own.extend(others.iter().filter(|(_, own)| *own).map(|(typ, _)| *typ));
     let mut namespaces = Vec::with_capacity(own.len() + 1);
     for typ in own {
         namespaces.push(LinuxNamespaceBuilder::default().typ(typ).build().map_err(unbuilt)?);

@@ -2,9 +2,8 @@
 
 use super::Surroundings;
 use crate::drive::containerd::error::CallError;
-use crate::model::{InstanceFile, InstanceSpec, MountSource};
-use oci_spec::runtime::{LinuxDevice, LinuxDeviceBuilder, LinuxDeviceType, Mount, MountBuilder};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use crate::model::{InstanceFile, InstanceSpec, Ipc, MountSource, Propagation, Recursive};
+use oci_spec::runtime::{Mount, MountBuilder};
 use std::path::Path;
 
 /// What every container sees of the kernel: target, type, source, options.
@@ -25,44 +24,89 @@ const FILES: [(InstanceFile, &str); 3] = [
     (InstanceFile::Hostname, "/etc/hostname"),
 ];
 
-/// Directories of a host's /dev that a privileged container gets as its own.
-const OWN_DEV: [&str; 6] = ["pts", "shm", "mqueue", "fd", "hugepages", ".udev"];
-/// A /dev deeper or larger than this is none.
-const DEV_DEPTH: u32 = 4;
+/// Where the init of a container is in it: in its own /dev, so that nothing of it is left in the image's files.
+pub const INIT: &str = "/dev/init";
 
 /// All mounts: the kernel's, the instance's files, the user's. A user's mount takes the place of a default one.
 pub fn all(spec: &InstanceSpec, around: &Surroundings<'_>) -> Result<Vec<Mount>, CallError> {
     let taken = |target: &str| spec.mounts.iter().any(|mount| mount.target == target);
-    let mut mounts = Vec::new();
-    for (target, typ, source, options) in KERNEL {
-        if taken(target) {
-            continue;
-        }
-        let writable = spec.privileged && target.starts_with("/sys");
-        let options = options.split(',').filter(|option| !(writable && *option == "ro"));
-        mounts.push(mount(target, typ, Path::new(source), options.map(str::to_owned).collect())?);
-    }
+    let mut mounts = kernel(spec, &taken)?;
     for (file, target) in FILES {
-        if !taken(target) {
-            mounts.push(bind(target, &around.files.join(file.name()), false)?);
+        // With the host's host name, that file would tell another one.
+        let host_name = file == InstanceFile::Hostname && spec.setup.namespaces.host_uts;
+        if !taken(target) && !host_name {
+            mounts.push(bind(target, &around.files.join(file.name()), &[])?);
         }
+    }
+    if spec.setup.init {
+        mounts.push(bind(INIT, &around.helper, &["ro"])?);
     }
     for wanted in &spec.mounts {
         mounts.push(match &wanted.source {
-            MountSource::Bind { path, create: _ } => bind(&wanted.target, path, wanted.read_only)?,
-            MountSource::Volume(name) => bind(&wanted.target, &around.volumes.join(name.as_str()), wanted.read_only)?,
+            MountSource::Bind { path, create: _ } => bound(wanted, path)?,
+            MountSource::Volume(name) => {
+                let volume = around.volumes.join(name.as_str());
+                bound(wanted, &wanted.settings.subpath.iter().fold(volume, |path, inside| path.join(inside)))?
+            }
             MountSource::Tmpfs { options } => tmpfs(&wanted.target, options, wanted.read_only)?,
         });
+    }
+    let folder = crate::drive::files::grants::folder(&around.files);
+    for grant in &spec.grants {
+        mounts.push(bind(&grant.target, &folder.join(grant.file()), &["ro", "nosuid", "nodev"])?);
     }
     Ok(mounts)
 }
 
-fn bind(target: &str, source: &Path, read_only: bool) -> Result<Mount, CallError> {
-    let mut options = vec!["rbind".to_owned(), "rprivate".to_owned()];
-    if read_only {
-        options.push("ro".to_owned());
+fn kernel(spec: &InstanceSpec, taken: &impl Fn(&str) -> bool) -> Result<Vec<Mount>, CallError> {
+    let mut mounts = Vec::new();
+    let ipc = spec.setup.namespaces.ipc;
+    for (target, typ, source, options) in KERNEL {
+        if taken(target) || (target == "/dev/shm" && ipc == Some(Ipc::NoShm)) {
+            continue;
+        }
+        if target == "/dev/shm" && ipc == Some(Ipc::Host) {
+            mounts.push(bind(target, Path::new(target), &[])?);
+            continue;
+        }
+        let writable = spec.privileged && target.starts_with("/sys");
+        let options = options.split(',').filter(|option| !(writable && *option == "ro"));
+        let size = spec.setup.shm_size.filter(|_| target == "/dev/shm");
+        let option = |option: &str| match size {
+            Some(size) if option.starts_with("size=") => format!("size={size}"),
+            _ => option.to_owned(),
+        };
+        mounts.push(mount(target, typ, Path::new(source), options.map(option).collect())?);
     }
-    mount(target, "bind", source, options)
+    Ok(mounts)
+}
+
+/// How the root filesystem spreads mounts, where one of the user's has to spread.
+pub fn root_propagation(spec: &InstanceSpec) -> Option<&'static str> {
+    let spreads = |wanted: &[Propagation]| {
+        spec.mounts.iter().any(|mount| mount.settings.propagation.is_some_and(|how| wanted.contains(&how)))
+    };
+    if spreads(&[Propagation::Shared, Propagation::Rshared]) {
+        return Some("rshared");
+    }
+    spreads(&[Propagation::Slave, Propagation::Rslave]).then_some("rslave")
+}
+
+/// A bind mount as its settings say.
+fn bound(wanted: &crate::model::Mount, source: &Path) -> Result<Mount, CallError> {
+    let kind = if wanted.settings.recursive == Some(Recursive::Disabled) { "bind" } else { "rbind" };
+    let propagation = wanted.settings.propagation.map_or("rprivate", Propagation::as_str);
+    let mut options = vec![kind.to_owned(), propagation.to_owned()];
+    if wanted.read_only {
+        let all = wanted.settings.recursive == Some(Recursive::Readonly);
+        options.push(if all { "rro" } else { "ro" }.to_owned());
+    }
+    mount(&wanted.target, "bind", source, options)
+}
+
+fn bind(target: &str, source: &Path, further: &[&str]) -> Result<Mount, CallError> {
+    let options = ["rbind", "rprivate"].iter().chain(further).map(|option| (*option).to_owned());
+    mount(target, "bind", source, options.collect())
 }
 
 fn tmpfs(target: &str, wanted: &[String], read_only: bool) -> Result<Mount, CallError> {
@@ -86,43 +130,4 @@ fn mount(target: &str, typ: &str, source: &Path, options: Vec<String>) -> Result
         .options(options)
         .build()
         .map_err(|error| CallError::invalid(format!("mount of {target}: {error}")))
-}
-
-/// Every device of the host, for a privileged container.
-pub fn host_devices() -> Vec<LinuxDevice> {
-    let mut devices = Vec::new();
-    collect(Path::new("/dev"), DEV_DEPTH, &mut devices);
-    devices
-}
-
-fn collect(directory: &Path, depth: u32, devices: &mut Vec<LinuxDevice>) {
-    let Ok(entries) = std::fs::read_dir(directory) else { return };
-    let mut entries: Vec<_> = entries.flatten().collect();
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let Ok(meta) = entry.metadata() else { continue };
-        let kind = meta.file_type();
-        let name = entry.file_name();
-        if kind.is_dir() && depth > 0 && !OWN_DEV.iter().any(|own| name == *own) {
-            collect(&entry.path(), depth - 1, devices);
-        }
-        let typ = match (kind.is_char_device(), kind.is_block_device()) {
-            (true, _) => LinuxDeviceType::C,
-            (_, true) => LinuxDeviceType::B,
-            _ => continue,
-        };
-        if name == "console" || meta.rdev() == 0 {
-            continue;
-        }
-        let number = |part: u32| i64::from(part);
-        let device = LinuxDeviceBuilder::default()
-            .path(entry.path())
-            .typ(typ)
-            .major(number(libc::major(meta.rdev())))
-            .minor(number(libc::minor(meta.rdev())))
-            .file_mode(meta.mode() & 0o7777)
-            .uid(meta.uid())
-            .gid(meta.gid());
-        devices.extend(device.build().ok());
-    }
 }

@@ -31,17 +31,17 @@ fn try_spec(spec: Value) -> Result<(Value, Vec<String>), CallError> {
         InstanceKey { app: AppName::new("shop").unwrap(), service: ServiceName::new("web").unwrap(), replica: 2 };
     let node = Node {
         capabilities: capabilities::of_mask(u64::MAX),
-        open_files: 1 << 20,
-        oom_score_adj: 0,
-        unified: false,
-        swap: false,
         arch: "amd64".to_owned(),
+        hostname: "node".to_owned(),
+        kernel: "6.1.0".to_owned(),
+        ..Node::default()
     };
     let around = Surroundings {
         instance: &instance,
         netns: Some(PathBuf::from("/run/netns/stead-1")),
         files: PathBuf::from("/run/stead/instances/shop/web/2"),
         volumes: PathBuf::from("/var/lib/stead/volumes/shop"),
+        helper: PathBuf::from("/var/lib/stead/helper"),
         cgroup: "/stead/shop-web-2-01234567".to_owned(),
         node,
     };

@@ -8,15 +8,21 @@ use oci_spec::runtime::{User, UserBuilder};
 const LIMIT: u64 = 1 << 20;
 
 /// Finds the ids of a process, supplementary groups included.
-pub fn find(wanted: &str, root: &RootFs) -> Result<User, CallError> {
+pub fn find(wanted: &str, further: &[String], root: &RootFs) -> Result<User, CallError> {
     let read = |path: &str| {
         let bytes = root.read(path, LIMIT).map_err(|error| CallError::local(format!("{path} of the image"), error))?;
         Ok::<_, CallError>(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned())
     };
-    let ids = resolve(wanted, &read("/etc/passwd")?, &read("/etc/group")?)?;
+    let group = read("/etc/group")?;
+    let ids = resolve(wanted, &read("/etc/passwd")?, &group)?;
+    let further: Vec<u32> = further.iter().map(|name| group_number(name, &group)).collect::<Result<_, _>>()?;
     // The primary group stands among the supplementary ones too, so that giving up the one does not lose both.
     let mut groups = vec![ids.gid];
-    groups.extend(ids.groups.into_iter().filter(|gid| *gid != ids.gid));
+    for gid in ids.groups.into_iter().chain(further) {
+        if !groups.contains(&gid) {
+            groups.push(gid);
+        }
+    }
     UserBuilder::default()
         .uid(ids.uid)
         .gid(ids.gid)
@@ -50,9 +56,7 @@ fn resolve(wanted: &str, passwd: &str, group: &str) -> Result<Ids, CallError> {
         (None, Err(_)) => return Err(unknown("user", user)),
     };
     if let Some(name) = wanted_group {
-        let found = entries(group, 3).find(|fields| fields[0] == name).and_then(|fields| fields[2].parse().ok());
-        let gid = found.or_else(|| name.parse().ok()).ok_or_else(|| unknown("group", name))?;
-        return Ok(Ids { uid, gid, groups: Vec::new() });
+        return Ok(Ids { uid, gid: group_number(name, group)?, groups: Vec::new() });
     }
     let name = entry.map(|fields| fields[0]);
     let groups = entries(group, 4)
@@ -60,6 +64,12 @@ fn resolve(wanted: &str, passwd: &str, group: &str) -> Result<Ids, CallError> {
         .filter_map(|fields| fields[2].parse().ok())
         .collect();
     Ok(Ids { uid, gid: own_gid, groups })
+}
+
+/// A group by name, or by number.
+fn group_number(name: &str, group: &str) -> Result<u32, CallError> {
+    let found = entries(group, 3).find(|fields| fields[0] == name).and_then(|fields| fields[2].parse().ok());
+    found.or_else(|| name.parse().ok()).ok_or_else(|| unknown("group", name))
 }
 
 /// The lines with at least this many fields.
