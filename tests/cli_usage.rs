@@ -6,11 +6,16 @@ mod cli;
 
 use cli::Desk;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 19] = [
     "agent",
     "plan",
     "apply",
     "rm",
+    "restart",
+    "stop",
+    "start",
+    "scale",
+    "set",
     "status",
     "wait",
     "explain",
@@ -26,7 +31,7 @@ const COMMANDS: [&str; 14] = [
 #[test]
 fn a_usage_error_exits_64_says_why_and_prints_nothing() {
     let desk = Desk::new();
-    let lines: [&[&str]; 16] = [
+    let lines: [&[&str]; 20] = [
         &[],
         &["frobnicate"],
         &["status", "--frobnicate"],
@@ -36,6 +41,10 @@ fn a_usage_error_exits_64_says_why_and_prints_nothing() {
         &["wait", "shop", "--timeout", "5"],
         &["wait", "shop", "--for", "ever"],
         &["apply"],
+        &["restart", "shop/web/1"],
+        &["scale", "shop=2"],
+        &["scale", "shop/web=many"],
+        &["set", "image", "shop", "a"],
         &["apply", "x.yaml", "--app", "../etc"],
         &["apply", "x.yaml", "--timeout", "5s"],
         &["agent", "--timeout", "5s"],

@@ -3,7 +3,7 @@
 use super::poll::until;
 use super::say::{Failure, Out, fail};
 use super::{Paths, wait};
-use crate::desired::record::{self, Recorded, Refused};
+use crate::desired::record::{self, Lock, Recorded, Refused};
 use crate::desired::{Checked, Request, check, content_digest, recorded, request_for};
 use crate::model::AppName;
 use crate::plan::changes;
@@ -15,6 +15,9 @@ use std::time::Duration;
 
 /// How long the agent may take to take a file: it waits half a second at most for edits to end, then reads it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long other commands may hold the directory.
+const LOCKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The flags of `apply`.
 #[derive(Debug, Args)]
@@ -53,9 +56,11 @@ pub fn run(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<ExitCode, Fail
     if let Some((here, _)) = &here {
         same_there(paths, here, name.as_ref(), &text)?;
     }
+    let held = locked(&dir)?;
     let done = record::apply(&dir, name.as_ref(), &text, &env).map_err(|refused| told(&refused, out))?;
+    drop(held);
     out.findings(&done.checked.findings)?;
-    answer(paths, &done, flags, out)
+    answer(paths, &done, flags.wait.then_some(flags.timeout), out)
 }
 
 fn text(file: &Path) -> Result<String, Failure> {
@@ -107,15 +112,30 @@ fn told(refused: &Refused, out: &mut Out) -> Failure {
     }
 }
 
+/// Holds the directory against other commands, which take milliseconds.
+pub(super) fn locked(dir: &Path) -> Result<Lock, Failure> {
+    let mut refused = None;
+    let held = until(Some(LOCKED_WITHIN), || record::lock(dir).map_err(|error| refused = Some(error)).ok())?;
+    held.ok_or_else(|| match refused {
+        Some(error) => fail("nothing was recorded", &error),
+        None => Failure::new("nothing was recorded"),
+    })
+}
+
 /// The generation in which the agent has taken it; without an agent there is none yet.
-fn answer(paths: &Paths, done: &Recorded, flags: &Flags, out: &mut Out) -> Result<ExitCode, Failure> {
+pub(super) fn answer(
+    paths: &Paths,
+    done: &Recorded,
+    waiting: Option<Duration>,
+    out: &mut Out,
+) -> Result<ExitCode, Failure> {
     let (app, file) = (&done.app, done.file.display());
     let recorded_in = if done.changed { format!("recorded in {file}") } else { format!("unchanged in {file}") };
     if !paths.status().is_some_and(|status| status.agent.running) {
         out.line(format!("{app} {recorded_in}; no agent runs, it takes effect when one starts"))?;
-        return match flags.wait {
-            true => Err(Failure::new("no agent runs, so nothing can be waited for").hint("start one: stead agent")),
-            false => Ok(ExitCode::SUCCESS),
+        return match waiting {
+            Some(_) => Err(Failure::new("no agent runs, so nothing can be waited for").hint("start one: stead agent")),
+            None => Ok(ExitCode::SUCCESS),
         };
     }
     let wanted = content_digest(&done.checked);
@@ -125,7 +145,10 @@ fn answer(paths: &Paths, done: &Recorded, flags: &Flags, out: &mut Out) -> Resul
         None => return Err(not_taken(paths, app)),
     }
     out.flush()?;
-    if flags.wait { wait::settled(paths, std::slice::from_ref(app), flags.timeout) } else { Ok(ExitCode::SUCCESS) }
+    match waiting {
+        Some(timeout) => wait::settled(paths, std::slice::from_ref(app), timeout),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Why the agent goes on with what it had: another app's port, say, or a directory that is not its own.

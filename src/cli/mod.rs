@@ -7,6 +7,7 @@
 
 mod agent;
 mod apply;
+mod change;
 mod completions;
 mod config;
 mod doctor;
@@ -87,6 +88,17 @@ enum Command {
     Apply(apply::Flags),
     /// Remove an app's files; the agent then takes the app down. Volumes stay.
     Rm(rm::Flags),
+    /// Start services again, in the containers that they have.
+    Restart(change::Flags),
+    /// Stop services and keep them stopped.
+    Stop(change::Flags),
+    /// Start services that were stopped.
+    Start(change::Flags),
+    /// Run more or fewer instances of services.
+    Scale(change::Scale),
+    /// Change one thing of a service.
+    #[command(subcommand)]
+    Set(change::Set),
     /// Show what runs.
     Status(status::Flags),
     /// Wait until apps are settled, or gone.
@@ -137,6 +149,11 @@ fn dispatch(cli: Cli, out: &mut Out) -> Result<ExitCode, Failure> {
         Command::Plan(flags) => plan::run(&paths, &flags, out),
         Command::Apply(flags) => apply::run(&paths, &flags, out),
         Command::Rm(flags) => rm::run(&paths, &flags, out),
+        Command::Restart(flags) => change::run(&paths, change::Verb::Restart, &flags, out),
+        Command::Stop(flags) => change::run(&paths, change::Verb::Stop, &flags, out),
+        Command::Start(flags) => change::run(&paths, change::Verb::Start, &flags, out),
+        Command::Scale(flags) => change::run_scale(&paths, &flags, out),
+        Command::Set(set) => change::run_set(&paths, &set, out),
         Command::Status(flags) => status::run(&paths, &flags, out),
         Command::Wait(flags) => wait::run(&paths, &flags),
         Command::Explain(flags) => explain::run(&paths, &flags, out),

@@ -32,6 +32,8 @@ pub struct Request {
     pub files: Vec<PathBuf>,
     /// The text to use in place of the first file's, when it has not been written yet.
     pub text: Option<String>,
+    /// Texts to use in place of other files', by path.
+    pub texts: BTreeMap<PathBuf, String>,
     /// The name that the caller gives, if it gives one.
     pub name: Option<String>,
     /// The name where nothing else names the app.
@@ -97,7 +99,7 @@ pub fn load(request: &Request) -> Loaded {
     loader.fill_env(&mut env, &env_files, request.env_files.is_some().then_some(At::default()));
     let mut documents = Vec::new();
     for (number, path) in request.files.iter().enumerate() {
-        let text = request.text.clone().filter(|_| number == 0);
+        let text = request.text.clone().filter(|_| number == 0).or_else(|| request.texts.get(path).cloned());
         documents.extend(loader.documents(path, text, None).into_iter().map(|document| (path, document)));
     }
     let name = loader.name(&documents, &env);

@@ -15,6 +15,7 @@ mod directory;
 mod dotenv;
 mod dump;
 mod durable;
+mod edit;
 mod extend;
 mod finding;
 mod interpolate;
