@@ -46,7 +46,11 @@ fn each_command_is_an_edit_that_can_be_read_and_reverted() {
     assert_eq!(first.matches("restarted: ").count(), 2, "{first}");
     desk.run(&["restart", "shop/db"]).good();
     assert!(over(&desk) != first, "two restarts are two");
-    assert_eq!(std::fs::read_to_string(desk.path("desired/shop.yaml")).unwrap(), SHOP, "the person's file is not touched");
+    assert_eq!(
+        std::fs::read_to_string(desk.path("desired/shop.yaml")).unwrap(),
+        SHOP,
+        "the person's file is not touched"
+    );
 }
 
 #[test]
@@ -73,7 +77,10 @@ fn a_person_s_override_keeps_its_comments_and_what_cannot_be_edited_is_said_with
     desk.write("desired/shop.override.yaml", braces);
     let ran = desk.run(&["scale", "shop/web=3"]);
     assert!(ran.err.contains("shop.override.yaml: line 1: the mapping in braces"), "{ran:#?}");
-    assert_eq!((ran.code, std::fs::read_to_string(desk.path("desired/shop.override.yaml")).unwrap()), (Some(1), braces.into()));
+    assert_eq!(
+        (ran.code, std::fs::read_to_string(desk.path("desired/shop.override.yaml")).unwrap()),
+        (Some(1), braces.into())
+    );
 }
 
 #[test]

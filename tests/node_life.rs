@@ -74,7 +74,8 @@ fn order_holds_at_the_first_start_at_boot_and_backwards_at_the_end() {
     assert_eq!(data(&scene, "job"), "run\n", "a completed job is not run again at boot");
     web_came_up(&scene, 2);
     scene.unfile("app.yaml");
-    scene.await_settled(LONG, |status| if instance(status, "app/db/1").is_err() { Ok(()) } else { Err("there".into()) });
+    scene
+        .await_settled(LONG, |status| if instance(status, "app/db/1").is_err() { Ok(()) } else { Err("there".into()) });
     assert!(there(&scene, "web-down") && there(&scene, "in-order"), "who needs another ends before it");
 }
 
@@ -90,10 +91,14 @@ fn a_failed_job_blocks_its_dependents_until_it_is_run_again() {
         let status = scene.status()?;
         let web = instance(&status, "app/a-web/1")?;
         let found = states(&status)?;
-        let as_wanted = found == ["blocked", "running", "exited"] && instance(&status, "other/alone/1")?["state"] == "running";
+        let as_wanted =
+            found == ["blocked", "running", "exited"] && instance(&status, "other/alone/1")?["state"] == "running";
         if as_wanted { Ok(web) } else { Err(format!("{found:?}: {web:#}")) }
     });
-    assert!(blocked["last_error"].as_str().unwrap().contains("app/job/1 to complete, which has ended (code 3)"), "{blocked:#}");
+    assert!(
+        blocked["last_error"].as_str().unwrap().contains("app/job/1 to complete, which has ended (code 3)"),
+        "{blocked:#}"
+    );
     let why = scene.stead(&["explain", "app/a-web"]);
     assert!(why.contains("stead restart app/job") && why.contains("app.yaml:3:3"), "{why}");
     let before = pid(&scene.status().unwrap(), "app/db/1");

@@ -30,7 +30,9 @@ impl std::str::FromStr for Target {
             None => (text, None),
         };
         let service = service.map(|service| match service.split_once('/') {
-            Some((service, _)) => Err(format!("all instances of a service are changed together: write {app}/{service}")),
+            Some((service, _)) => {
+                Err(format!("all instances of a service are changed together: write {app}/{service}"))
+            }
             None => ServiceName::new(service).map_err(|error| error.to_string()),
         });
         Ok(Self { app: AppName::new(app).map_err(|error| error.to_string())?, service: service.transpose()? })

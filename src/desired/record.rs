@@ -189,8 +189,7 @@ pub fn edit(
     let mut all: Vec<PathBuf> = files.iter().filter(|file| **file != over).cloned().collect();
     let texts = if empty { BTreeMap::new() } else { BTreeMap::from([(over.clone(), text.clone())]) };
     all.extend(texts.keys().cloned());
-    let request =
-        Request { files: all, texts, default_name: app.to_string(), env: env.clone(), ..Request::default() };
+    let request = Request { files: all, texts, default_name: app.to_string(), env: env.clone(), ..Request::default() };
     let checked = check(&request);
     if !checked.is_good() {
         return Err(Refused::Faults(Box::new(checked)));
@@ -212,7 +211,8 @@ pub fn edit(
 }
 
 /// The first line of an override file that is made here.
-const HEAD: &str = "# Written by stead commands (restart, stop, start, scale, set). It is yours to edit, and to remove.\n";
+const HEAD: &str =
+    "# Written by stead commands (restart, stop, start, scale, set). It is yours to edit, and to remove.\n";
 
 /// Where the override of a Compose file lies.
 fn override_of(main: &Path) -> PathBuf {
