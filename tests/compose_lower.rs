@@ -88,6 +88,7 @@ fn every_field_of_the_subset_has_its_place_in_the_model() {
         host,
         container,
         protocol,
+        from: std::collections::BTreeSet::new(),
     };
     let ports = [
         port(None, Some(8080), 80, Protocol::Tcp),

@@ -59,12 +59,12 @@ fn every_step_done_twice_is_already_done() {
         let netns = node.make_instance(&web, &lan, "10.9.0.2/24").await;
         let side = node.side(&web).await;
         let link = identity(&side.links[&lan]);
-        node.done(Step::EnableForwarding).await;
-        assert_eq!(node.net.look_forwarding().await.seen(), Some(&true));
+        node.done(Step::EnableForwarding { six: false }).await;
+        assert_eq!(node.net.look_forwarding().await.seen(), Some(&(true, false)));
         let again = [
             Step::MakeBridge { name: node.marks.bridge(&lan), mac: bridge.mac, network: lan.clone() },
             Step::SetAlias { link: identity(&bridge), alias: node.marks.bridge_alias(&lan) },
-            Step::SetBridgeAddress { link: identity(&bridge), address: address("10.9.0.1/24") },
+            Step::SetBridgeAddress { link: identity(&bridge), address: address("10.9.0.1/24"), six: None },
             Step::SetRouteLocalnet { link: identity(&bridge) },
             Step::MakeNetns { name: netns.name.clone() },
             node.link_step(&web, &lan, &netns, &bridge),
@@ -73,8 +73,13 @@ fn every_step_done_twice_is_already_done() {
             Step::RenameLink { link: link.clone(), name: link.name.clone() },
             Step::ShapeLink { link: identity(&bridge), mtu: 1500, mac: Some(bridge.mac) },
             Step::LoopbackUp { netns: netns.clone() },
-            Step::SetAddress { netns: netns.clone(), interface: "eth0".into(), address: address("10.9.0.2/24") },
-            Step::EnableForwarding,
+            Step::SetAddress {
+                netns: netns.clone(),
+                interface: "eth0".into(),
+                address: address("10.9.0.2/24"),
+                six: None,
+            },
+            Step::EnableForwarding { six: false },
         ];
         for step in again {
             assert_eq!(node.net.perform(step.clone()).await, Outcome::Already, "{step:?}");
@@ -91,6 +96,12 @@ fn every_step_done_twice_is_already_done() {
     });
 }
 
+/// The way back for a link that is named `other` by now.
+fn rename(of: &LinkSeen) -> Step {
+    let link = LinkIdentity { name: "other".into(), ..identity(of) };
+    Step::RenameLink { link, name: of.name.clone() }
+}
+
 #[test]
 fn drift_of_every_kind_is_seen_and_repaired() {
     isolated(|| async {
@@ -102,17 +113,18 @@ fn drift_of_every_kind_is_seen_and_repaired() {
         let link = good.0.links[&lan].clone();
         let attach = Step::AttachPort { link: identity(&link), bridge: bridge.index };
         let inside = format!("ip -n {}", netns.name);
-        let address_step =
-            Step::SetAddress { netns: netns.clone(), interface: "eth0".into(), address: address("10.9.0.2/24") };
+        let address_step = Step::SetAddress {
+            netns: netns.clone(),
+            interface: "eth0".into(),
+            address: address("10.9.0.2/24"),
+            six: None,
+        };
         let route = Step::SetDefaultRoute { netns: netns.clone(), gateway: "10.9.0.1".parse().unwrap() };
-        let bridge_address = Step::SetBridgeAddress { link: identity(&bridge), address: address("10.9.0.1/24") };
+        let bridge_address =
+            Step::SetBridgeAddress { link: identity(&bridge), address: address("10.9.0.1/24"), six: None };
         let bridge_shape = Step::ShapeLink { link: identity(&bridge), mtu: 1500, mac: Some(bridge.mac) };
         let mac = node.marks.mac(&web.to_string());
         let inside_shape = Step::ShapeInterface { netns: netns.clone(), interface: "eth0".into(), mtu: 1500, mac };
-        let rename = |of: &LinkSeen| {
-            let link = LinkIdentity { name: "other".into(), ..identity(of) };
-            Step::RenameLink { link, name: of.name.clone() }
-        };
         let cases: Vec<(String, Vec<Step>)> = vec![
             (format!("ip link set {} nomaster", link.name), vec![attach.clone()]),
             (format!("ip link set {} down", link.name), vec![attach.clone()]),
@@ -181,7 +193,12 @@ fn a_step_on_another_incarnation_moves_and_does_nothing() {
         let stale = [
             Step::DropNetns { netns: stale_netns.clone() },
             Step::LoopbackUp { netns: stale_netns.clone() },
-            Step::SetAddress { netns: stale_netns.clone(), interface: eth0(), address: address("10.9.0.3/24") },
+            Step::SetAddress {
+                netns: stale_netns.clone(),
+                interface: eth0(),
+                address: address("10.9.0.3/24"),
+                six: None,
+            },
             Step::SetDefaultRoute { netns: stale_netns.clone(), gateway: "10.9.0.9".parse().unwrap() },
             Step::ShapeInterface { netns: stale_netns.clone(), interface: eth0(), mtu: 1400, mac: [2; 6] },
             Step::RenameLink { link: renamed.clone(), name: "more".into() },
@@ -191,7 +208,7 @@ fn a_step_on_another_incarnation_moves_and_does_nothing() {
             Step::DropLink { link: realiased.clone() },
             Step::AttachPort { link: renamed, bridge: bridge.index },
             Step::SetAlias { link: realiased.clone(), alias: "x".into() },
-            Step::SetBridgeAddress { link: realiased, address: address("10.1.1.1/24") },
+            Step::SetBridgeAddress { link: realiased, address: address("10.1.1.1/24"), six: None },
         ];
         for step in stale {
             assert_eq!(node.net.perform(step.clone()).await, Outcome::Moved, "{step:?}");
@@ -296,7 +313,7 @@ fn foreign_look_alikes_are_neither_seen_nor_touched() {
         let foreign = LinkIdentity { index, name: bridge, alias: Some("stead:shop/default".into()) };
         for step in [
             Step::DropLink { link: foreign.clone() },
-            Step::SetBridgeAddress { link: foreign.clone(), address: address("10.1.0.1/24") },
+            Step::SetBridgeAddress { link: foreign.clone(), address: address("10.1.0.1/24"), six: None },
             Step::SetRouteLocalnet { link: foreign.clone() },
             Step::SetAlias { link: foreign, alias: "x".into() },
             Step::DropLink { link: identity(&theirs) },

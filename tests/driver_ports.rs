@@ -4,17 +4,13 @@
 
 mod net_lab;
 
+use net_lab::talk::*;
 use net_lab::*;
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::net::UdpSocket;
 use stead::model::{
     BridgeRules, CauseKind, InstanceKey, NetworkKey, Outcome, Protocol, Published, Ruleset, Step, TableSeen, Target,
 };
-
-/// Long enough for a busy machine; a closed port is found closed only after it.
-const PATIENCE: Duration = Duration::from_millis(600);
 
 /// A node with an outside host at 192.0.2.2 (the node is 192.0.2.1) in the netns `outside`.
 struct Town {
@@ -36,7 +32,7 @@ impl Town {
 
     async fn network(&mut self, key: &NetworkKey, at: &str, internal: bool) {
         let bridge = self.node.make_bridge(key, at).await;
-        let rules = BridgeRules { subnet: address(at).trunc(), internal };
+        let rules = BridgeRules { subnet: address(at).trunc(), subnet6: None, internal };
         self.ruleset.bridges.insert(bridge.name, rules);
     }
 
@@ -66,56 +62,6 @@ impl Town {
     async fn seen(&self) -> Option<TableSeen> {
         self.node.net.look_ports().await.seen().cloned().expect("the table can be looked at")
     }
-}
-
-/// Answers every connection and every datagram with a name, until the test ends.
-fn serve(netns: Option<&str>, at: &str, name: &str) {
-    let open = || (TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap());
-    let (tcp, udp) = netns.map_or_else(open, |netns| within(netns, open));
-    let (by_tcp, by_udp) = (name.to_owned(), name.to_owned());
-    std::thread::spawn(move || {
-        tcp.incoming().for_each(|stream| drop(stream.and_then(|mut stream| stream.write_all(by_tcp.as_bytes()))));
-    });
-    std::thread::spawn(move || {
-        let mut buffer = [0; 16];
-        while let Ok((_, from)) = udp.recv_from(&mut buffer) {
-            let _ = udp.send_to(by_udp.as_bytes(), from);
-        }
-    });
-}
-
-/// Who answers at a TCP address, seen from a netns (or the node itself).
-fn tcp(netns: Option<&str>, to: &str) -> Option<String> {
-    let to: SocketAddr = to.parse().unwrap();
-    let ask = move || {
-        let mut stream = TcpStream::connect_timeout(&to, PATIENCE).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
-    };
-    netns.map_or_else(ask, |netns| within(netns, ask))
-}
-
-/// Who answers at a UDP address.
-fn udp(netns: Option<&str>, to: &str) -> Option<String> {
-    let open = || UdpSocket::bind("0.0.0.0:0").unwrap();
-    ask_udp(&netns.map_or_else(open, |netns| within(netns, open)), to)
-}
-
-fn ask_udp(socket: &UdpSocket, to: &str) -> Option<String> {
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.send_to(b"?", to).ok()?;
-    let mut answer = [0; 64];
-    let length = socket.recv(&mut answer).ok()?;
-    Some(String::from_utf8_lossy(&answer[..length]).into_owned())
-}
-
-/// Both protocols, which have to agree.
-fn who(netns: Option<&str>, to: &str) -> Option<String> {
-    let answer = tcp(netns, to);
-    assert_eq!(udp(netns, to), answer, "TCP and UDP differ from {netns:?} to {to}");
-    answer
 }
 
 #[test]

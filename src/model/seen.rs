@@ -10,10 +10,10 @@ use super::ruleset::Ruleset;
 use super::sight::Sight;
 use super::spec::InstanceSpec;
 use super::time::Timestamp;
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What one look covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -297,6 +297,28 @@ pub struct Attachment {
     pub gateway: Option<Ipv4Addr>,
     /// The MAC inside.
     pub mac: [u8; 6],
+    /// IPv6 beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub six: Option<Six>,
+}
+
+/// The IPv6 side of an attachment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Six {
+    /// Its address.
+    pub address: Ipv6Addr,
+    /// The network's prefix.
+    pub subnet: Ipv6Net,
+    /// The default route's gateway, on the one interface that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Ipv6Addr>,
+}
+
+impl Six {
+    /// The address with the prefix's length.
+    pub fn interface(&self) -> Option<Ipv6Net> {
+        Ipv6Net::new(self.address, self.subnet.prefix_len()).ok()
+    }
 }
 
 /// What the kernel's network has.
@@ -319,6 +341,10 @@ pub struct NetSeen {
     pub host_routes: Vec<(Ipv4Net, String)>,
     /// `net.ipv4.ip_forward`.
     pub ip_forward: bool,
+    /// `net.ipv6.conf.all.forwarding`.
+    pub ip6_forward: bool,
+    /// Whether somebody else has a bridge, and so may need forwarding.
+    pub foreign_bridges: bool,
 }
 
 /// What the kernel's network has of one instance.
@@ -341,6 +367,8 @@ pub struct NetnsSeen {
     pub interfaces: BTreeMap<String, InterfaceSeen>,
     /// The IPv4 default gateway.
     pub default_gateway: Option<Ipv4Addr>,
+    /// The IPv6 default gateway.
+    pub default_gateway6: Option<Ipv6Addr>,
 }
 
 /// An interface inside a netns.
@@ -358,6 +386,8 @@ pub struct InterfaceSeen {
     pub mtu: u32,
     /// Its IPv4 addresses.
     pub addresses: Vec<Ipv4Net>,
+    /// Its lasting IPv6 addresses, without those of the link alone.
+    pub addresses6: Vec<Ipv6Net>,
 }
 
 /// A link of ours on the host.
@@ -383,6 +413,8 @@ pub struct LinkSeen {
     pub mtu: u32,
     /// Its IPv4 addresses.
     pub addresses: Vec<Ipv4Net>,
+    /// Its lasting IPv6 addresses, without those of the link alone.
+    pub addresses6: Vec<Ipv6Net>,
     /// `net.ipv4.conf.<link>.route_localnet`; false for links that are no bridges.
     pub route_localnet: bool,
 }

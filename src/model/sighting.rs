@@ -66,8 +66,8 @@ pub enum Sighting {
     Publication {
         /// The table.
         table: Sight<Option<TableSeen>>,
-        /// `net.ipv4.ip_forward`.
-        ip_forward: Sight<bool>,
+        /// Whether IPv4 and IPv6 are forwarded.
+        ip_forward: Sight<(bool, bool)>,
     },
     /// One stray.
     Stray {
@@ -126,7 +126,7 @@ impl Observed {
             }),
             Sighting::Publication { table, ip_forward } => {
                 put(&mut self.ports, table, |all, part| *all = part);
-                put(&mut self.net, ip_forward, |all, on| all.ip_forward = on);
+                put(&mut self.net, ip_forward, |all, on| (all.ip_forward, all.ip6_forward) = on);
             }
             Sighting::Stray { key, found } => self.take_stray(key, found),
         }
@@ -150,7 +150,9 @@ impl Observed {
                 set(&mut all.networks, key, old.networks.get(key).cloned());
             }),
             (Domain::Net, Key::Publication) => {
-                graft(&mut self.net, &before.net, |all, old| all.ip_forward = old.ip_forward);
+                graft(&mut self.net, &before.net, |all, old| {
+                    (all.ip_forward, all.ip6_forward) = (old.ip_forward, old.ip6_forward);
+                });
             }
             (Domain::Ports, Key::Publication) => graft(&mut self.ports, &before.ports, Clone::clone_from),
             (Domain::Files, Key::Instance(key)) => graft(&mut self.files, &before.files, |all, old| {

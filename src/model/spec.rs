@@ -9,10 +9,10 @@ use super::mount::Mount;
 use super::name::{AppName, InstanceKey, NetworkKey, NetworkName, ServiceName, VolumeKey, VolumeName};
 use super::report::Finding;
 use super::setup::{Grant, Setup};
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 /// The whole desired state of one node.
@@ -244,7 +244,7 @@ impl Protocol {
 pub struct Port {
     /// The host address it is published on; every address where not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_ip: Option<Ipv4Addr>,
+    pub host_ip: Option<IpAddr>,
     /// The port on the host; one chosen by hash where not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<u16>,
@@ -252,6 +252,9 @@ pub struct Port {
     pub container: u16,
     /// The protocol.
     pub protocol: Protocol,
+    /// Who may connect, beside the host itself; everybody where empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub from: BTreeSet<IpNet>,
 }
 
 /// A network that an instance is in.
@@ -266,6 +269,9 @@ pub struct NetworkUse {
     /// A fixed address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
+    /// A fixed IPv6 address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address6: Option<Ipv6Addr>,
     /// A fixed MAC; one from the instance's name where not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<[u8; 6]>,
@@ -277,7 +283,7 @@ pub struct NetworkUse {
 impl NetworkUse {
     /// A network with nothing said about it.
     pub fn plain(network: NetworkName) -> Self {
-        Self { network, aliases: BTreeSet::new(), address: None, mac: None, interface: None }
+        Self { network, aliases: BTreeSet::new(), address: None, address6: None, mac: None, interface: None }
     }
 }
 
@@ -387,6 +393,15 @@ pub struct NetworkSpec {
     /// Addresses that are not given to instances, since somebody else has them, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reserved: BTreeMap<String, Ipv4Addr>,
+    /// IPv6 beside IPv4.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ipv6: bool,
+    /// An IPv6 subnet chosen by the user; a unique local one from the network's name where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet6: Option<Ipv6Net>,
+    /// The bridge's IPv6 address; the subnet's first where not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway6: Option<Ipv6Addr>,
     /// No way out.
     #[serde(default, skip_serializing_if = "is_false")]
     pub internal: bool,

@@ -9,9 +9,9 @@ use super::seen::{Domain, Exit, Record, Run};
 use super::setup::Sealed;
 use super::spec::Archive;
 use super::time::Timestamp;
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// One outside effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -227,13 +227,15 @@ pub enum Step {
         interface: String,
         /// The address with its prefix length.
         address: Ipv4Net,
+        /// The IPv6 address, or none.
+        six: Option<Ipv6Net>,
     },
     /// Sets the default route inside a netns.
     SetDefaultRoute {
         /// The netns.
         netns: NetnsIdentity,
         /// The gateway.
-        gateway: Ipv4Addr,
+        gateway: IpAddr,
     },
     /// Deletes a link of ours that no live task uses.
     DropLink {
@@ -262,6 +264,8 @@ pub enum Step {
         link: LinkIdentity,
         /// The address with its prefix length.
         address: Ipv4Net,
+        /// The IPv6 address, or none.
+        six: Option<Ipv6Net>,
     },
     /// Lets the bridge carry connections from the host's 127.0.0.1 to published ports (the table guards the way back).
     SetRouteLocalnet {
@@ -270,8 +274,16 @@ pub enum Step {
     },
 
     // the node
-    /// Switches IPv4 forwarding on.
-    EnableForwarding,
+    /// Switches forwarding on, of IPv4 or IPv6. (Interfaces that learn of routers go on doing so.)
+    EnableForwarding {
+        /// IPv6.
+        six: bool,
+    },
+    /// Switches forwarding off again, since nothing of ours needs it any more and it was off before.
+    RestoreForwarding {
+        /// IPv6.
+        six: bool,
+    },
     /// Replaces our nft table in one transaction; `None` removes it.
     ApplyRuleset {
         /// The table's content.
@@ -432,7 +444,8 @@ impl Step {
             | Self::MakeBridge { .. }
             | Self::SetBridgeAddress { .. }
             | Self::SetRouteLocalnet { .. }
-            | Self::EnableForwarding => Domain::Net,
+            | Self::EnableForwarding { .. }
+            | Self::RestoreForwarding { .. } => Domain::Net,
             Self::ApplyRuleset { .. } => Domain::Ports,
             Self::WriteFile { .. } | Self::SetGrants { .. } | Self::DropFiles { .. } | Self::MakeVolume { .. } => {
                 Domain::Files
@@ -488,7 +501,8 @@ impl Step {
             Self::MakeBridge { .. } => "make-bridge",
             Self::SetBridgeAddress { .. } => "set-bridge-address",
             Self::SetRouteLocalnet { .. } => "set-route-localnet",
-            Self::EnableForwarding => "enable-forwarding",
+            Self::EnableForwarding { .. } => "enable-forwarding",
+            Self::RestoreForwarding { .. } => "restore-forwarding",
             Self::ApplyRuleset { .. } => "apply-ruleset",
             Self::WriteFile { .. } => "write-file",
             Self::SetGrants { .. } => "set-grants",

@@ -2,12 +2,12 @@
 
 use crate::model::Desired;
 use crate::model::{
-    Attachment, Blocker, InstanceKey, InstanceSpec, Key, Marks, NetSeen, NetworkKey, NetworkSpec, Observed, Record,
-    RuntimeSeen, Sight, slot_hash,
+    Attachment, Blocker, InstanceKey, InstanceSpec, Key, Marks, NetSeen, NetworkKey, NetworkSpec, NetworkUse, Observed,
+    Record, RuntimeSeen, Sight, Six, slot_hash,
 };
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Where subnets come from when the file names none: 4,096 networks of 254 addresses, beside what other tools take.
 const POOL: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 208, 0, 0), 12);
@@ -23,6 +23,8 @@ pub struct Allocation {
     ranges: BTreeMap<NetworkKey, Ipv4Net>,
     /// Addresses that are not given.
     reserved: BTreeMap<NetworkKey, BTreeSet<Ipv4Addr>>,
+    /// IPv6 subnets with their gateways.
+    sixes: BTreeMap<NetworkKey, (Ipv6Net, Ipv6Addr)>,
     /// Where subnets come from.
     pool: Option<Ipv4Net>,
     addresses: BTreeMap<(InstanceKey, NetworkKey), Result<Ipv4Addr, Blocker>>,
@@ -70,6 +72,7 @@ impl Allocation {
             gateway_given |= outward;
             attachments.push(Attachment {
                 interface,
+                six: self.six(&network, wanted.address6, address, subnet, outward),
                 address,
                 subnet,
                 gateway: if outward { self.gateway(&network) } else { None },
@@ -78,6 +81,34 @@ impl Allocation {
             });
         }
         Ok(attachments)
+    }
+
+    /// A network's IPv6 subnet and gateway, where it has IPv6.
+    pub fn subnet6(&self, key: &NetworkKey) -> Option<(Ipv6Net, Ipv6Addr)> {
+        self.sixes.get(key).copied()
+    }
+
+    /// An instance's IPv6 address in a network, where it has one.
+    pub fn address6(&self, instance: &InstanceKey, spec: &InstanceSpec, network: &NetworkKey) -> Option<Ipv6Addr> {
+        let wanted = spec.networks.iter().find(|at| at.network == network.network)?;
+        let (address, subnet) = (self.address(instance, network).ok()?, self.subnet(network).ok()?);
+        self.six(network, wanted.address6, address, subnet, false).map(|six| six.address)
+    }
+
+    /// The IPv6 side of an interface: at the same place in its subnet as the IPv4 address is in its own, so that what is
+    /// unique there is unique here.
+    fn six(
+        &self,
+        network: &NetworkKey,
+        fixed: Option<Ipv6Addr>,
+        address: Ipv4Addr,
+        subnet: Ipv4Net,
+        outward: bool,
+    ) -> Option<Six> {
+        let (subnet6, gateway) = self.subnet6(network)?;
+        let offset = u32::from(address) - u32::from(subnet.network());
+        let address = fixed.unwrap_or_else(|| nth6(subnet6, offset));
+        Some(Six { address, subnet: subnet6, gateway: outward.then_some(gateway) })
     }
 
     fn place_networks(&mut self, desired: &Desired, observed: &Observed) {
@@ -90,6 +121,10 @@ impl Allocation {
             }
             self.ranges.extend(spec.range.map(|range| (key.clone(), range)));
             self.reserved.insert(key.clone(), spec.reserved.values().copied().collect());
+            if spec.ipv6 {
+                let subnet = spec.subnet6.unwrap_or_else(|| local6(&key));
+                self.sixes.insert(key.clone(), (subnet, spec.gateway6.unwrap_or_else(|| nth6(subnet, 1))));
+            }
             match spec.subnet.or_else(|| kept_subnet(&key, self.pool(), net, runtime)) {
                 Some(subnet) => {
                     let placed = check_explicit(&key, subnet, net, &taken);
@@ -147,6 +182,7 @@ impl Allocation {
                 taken.entry(network).or_default().entry(address).or_insert_with(|| instance.clone());
             }
         }
+        self.reserve_sixes(&wanted, &mut taken);
         for ((instance, network), address) in &held {
             taken.entry(network.clone()).or_default().entry(*address).or_insert_with(|| instance.clone());
         }
@@ -161,6 +197,27 @@ impl Allocation {
                 taken.insert(*address, instance);
             }
             self.addresses.insert(place, placed);
+        }
+    }
+
+    /// A fixed IPv6 address, and an IPv6 gateway, take the place in the IPv4 subnet that would lead to them.
+    fn reserve_sixes(
+        &mut self,
+        wanted: &[(InstanceKey, &NetworkUse)],
+        taken: &mut BTreeMap<NetworkKey, BTreeMap<Ipv4Addr, InstanceKey>>,
+    ) {
+        for (network, (subnet6, gateway)) in &self.sixes {
+            let Ok(subnet) = self.subnet(network) else { continue };
+            let place = place4(subnet, *subnet6, *gateway).filter(|place| Some(*place) != self.gateway(network));
+            self.reserved.entry(network.clone()).or_default().extend(place);
+        }
+        for (instance, at) in wanted {
+            let network = NetworkKey { app: instance.app.clone(), network: at.network.clone() };
+            let (Some(fixed), Ok(subnet)) = (at.address6, self.subnet(&network)) else { continue };
+            let place = self.subnet6(&network).and_then(|(subnet6, _)| place4(subnet, subnet6, fixed));
+            if let Some(place) = place {
+                taken.entry(network).or_default().entry(place).or_insert_with(|| instance.clone());
+            }
         }
     }
 
@@ -244,6 +301,27 @@ fn blind(observed: &Observed) -> Blocker {
 /// The n-th address of a subnet.
 fn nth(subnet: Ipv4Net, n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(subnet.network()).saturating_add(n))
+}
+
+/// The n-th address of an IPv6 subnet.
+fn nth6(subnet: Ipv6Net, n: u32) -> Ipv6Addr {
+    Ipv6Addr::from(u128::from(subnet.network()).saturating_add(n.into()))
+}
+
+/// The address in an IPv4 subnet at the place that an IPv6 address has in its own; `None` for one far out.
+fn place4(subnet: Ipv4Net, subnet6: Ipv6Net, address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let offset = u128::from(address).checked_sub(u128::from(subnet6.network()))?;
+    let place = nth(subnet, u32::try_from(offset).ok()?);
+    subnet.contains(&place).then_some(place)
+}
+
+/// A unique local subnet (RFC 4193) from the network's name: the same on every node, since nothing is routed between
+/// nodes.
+fn local6(key: &NetworkKey) -> Ipv6Net {
+    const PREFIX: u8 = 64;
+    let hash = u128::from(slot_hash(&format!("subnet6\0{key}"))) >> 8;
+    let network = (0xfd_u128 << 120) | (hash << 64);
+    Ipv6Net::new_assert(Ipv6Addr::from(network), PREFIX)
 }
 
 fn usable(subnet: Ipv4Net, address: &Ipv4Addr) -> bool {

@@ -99,8 +99,8 @@ impl Diff {
     fn networks(&mut self, old: &[NetworkUse], new: &[NetworkUse]) {
         let places = |uses: &[NetworkUse]| {
             uses.iter()
-                .map(|NetworkUse { network, aliases: _, address, mac, interface }| {
-                    (network.clone(), *address, *mac, interface.clone())
+                .map(|NetworkUse { network, aliases: _, address, address6, mac, interface }| {
+                    (network.clone(), *address, *address6, *mac, interface.clone())
                 })
                 .collect::<Vec<_>>()
         };

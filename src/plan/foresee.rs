@@ -9,6 +9,7 @@ use crate::model::{
 };
 use crate::model::{Domain, ExitStatus};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// The pid of a task that does not exist yet.
 const PID: u32 = u32::MAX;
@@ -215,7 +216,9 @@ fn net_step(all: &mut NetSeen, marks: &Marks, key: &Key, step: &Step) {
             let side = all.instances.entry(instance.clone()).or_default();
             let loopback_up = matches!(step, Step::AdoptNetns { .. });
             let inode = u64::from(PID);
-            side.netns = Some(NetnsSeen { inode, loopback_up, interfaces: Default::default(), default_gateway: None });
+            let interfaces = Default::default();
+            let (default_gateway, default_gateway6) = (None, None);
+            side.netns = Some(NetnsSeen { inode, loopback_up, interfaces, default_gateway, default_gateway6 });
         }
         (Step::MakeLink { name, interface, mac, mtu, bridge, .. }, Key::Instance(instance)) => {
             let network = all.networks.iter().find(|(_, link)| link.index == bridge.1).map(|(key, _)| key.clone());
@@ -224,8 +227,8 @@ fn net_step(all: &mut NetSeen, marks: &Marks, key: &Key, step: &Step) {
             let mut link = link(index, name, *mac, false);
             // hairpin is a setting of a port, so it comes in a step of its own
             (link.controller, link.mtu) = (Some(bridge.1), *mtu);
-            let (mac, mtu, addresses) = (*mac, *mtu, Vec::new());
-            let inside = InterfaceSeen { index: 2, peer_index: index, up: false, mac, mtu, addresses };
+            let (mac, mtu, addresses, addresses6) = (*mac, *mtu, Vec::new(), Vec::new());
+            let inside = InterfaceSeen { index: 2, peer_index: index, up: false, mac, mtu, addresses, addresses6 };
             if let (Some(network), Some(netns)) = (network, &mut side.netns) {
                 netns.interfaces.insert(interface.clone(), inside);
                 side.links.insert(network, link);
@@ -246,9 +249,14 @@ fn net_step(all: &mut NetSeen, marks: &Marks, key: &Key, step: &Step) {
                 side.netns.is_some() || !side.links.is_empty()
             });
         }
-        (Step::EnableForwarding, _) => all.ip_forward = true,
+        (Step::EnableForwarding { six }, _) => *forwarding(all, *six) = true,
+        (Step::RestoreForwarding { six }, _) => *forwarding(all, *six) = false,
         _ => link_step(all, key, step),
     }
+}
+
+fn forwarding(all: &mut NetSeen, six: bool) -> &mut bool {
+    if six { &mut all.ip6_forward } else { &mut all.ip_forward }
 }
 
 fn link(index: u32, name: &str, mac: [u8; 6], bridge: bool) -> LinkSeen {
@@ -263,6 +271,7 @@ fn link(index: u32, name: &str, mac: [u8; 6], bridge: bool) -> LinkSeen {
         mac,
         mtu: MTU,
         addresses: Vec::new(),
+        addresses6: Vec::new(),
         route_localnet: false,
     }
 }
@@ -303,7 +312,9 @@ fn link_step(all: &mut NetSeen, key: &Key, step: &Step) {
             Step::RenameLink { name, .. } => link.name.clone_from(name),
             Step::ShapeLink { mtu, mac, .. } => (link.mtu, link.mac) = (*mtu, mac.unwrap_or(link.mac)),
             Step::AttachPort { bridge, .. } => (link.controller, link.up, link.hairpin) = (Some(*bridge), true, true),
-            Step::SetBridgeAddress { address, .. } => (link.addresses, link.up) = (vec![*address], true),
+            Step::SetBridgeAddress { address, six, .. } => {
+                (link.addresses, link.addresses6, link.up) = (vec![*address], six.iter().copied().collect(), true);
+            }
             Step::SetRouteLocalnet { .. } => link.route_localnet = true,
             _ => {}
         }
@@ -317,9 +328,10 @@ fn link_step(all: &mut NetSeen, key: &Key, step: &Step) {
     };
     match step {
         Step::LoopbackUp { .. } => netns.loopback_up = true,
-        Step::SetAddress { interface, address, .. } => {
+        Step::SetAddress { interface, address, six, .. } => {
             if let Some(inside) = netns.interfaces.get_mut(interface) {
                 (inside.addresses, inside.up) = (vec![*address], true);
+                inside.addresses6 = six.iter().copied().collect();
             }
         }
         Step::ShapeInterface { interface, mtu, mac, .. } => {
@@ -327,7 +339,8 @@ fn link_step(all: &mut NetSeen, key: &Key, step: &Step) {
                 (inside.mtu, inside.mac) = (*mtu, *mac);
             }
         }
-        Step::SetDefaultRoute { gateway, .. } => netns.default_gateway = Some(*gateway),
+        Step::SetDefaultRoute { gateway: IpAddr::V4(gateway), .. } => netns.default_gateway = Some(*gateway),
+        Step::SetDefaultRoute { gateway: IpAddr::V6(gateway), .. } => netns.default_gateway6 = Some(*gateway),
         _ => {}
     }
 }

@@ -48,12 +48,19 @@ fn hosts(
     let mut text = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
     if let Some(at) = attachments.first() {
         let _ = writeln!(text, "{}\t{hostname}", at.address);
+        if let Some(six) = &at.six {
+            let _ = writeln!(text, "{}\t{hostname}", six.address);
+        }
     }
     for at in attachments {
         for (peer, service) in picture.members(&at.network) {
             let address =
                 if peer == key { at.address } else { picture.allocation().address(peer, &at.network).ok()? };
-            let _ = writeln!(text, "{address}\t{}", names(peer, service, &at.network));
+            let names = names(peer, service, &at.network);
+            let _ = writeln!(text, "{address}\t{names}");
+            if let Some(six) = picture.allocation().address6(peer, &service.spec, &at.network) {
+                let _ = writeln!(text, "{six}\t{names}");
+            }
         }
     }
     let gateway = match spec.network_mode {

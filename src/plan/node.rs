@@ -3,11 +3,12 @@
 use super::instance::{Rung, act};
 use super::wire::{link_identity, rename};
 use super::{Picture, ports};
+use crate::model::TableSeen;
 use crate::model::{
-    Archive, Blocker, Decision, ImageSeen, ImageUse, Key, LinkSeen, NetnsIdentity, NetworkKey, NetworkSpec, Sight,
-    Step, StrayKey, VolumeKey,
+    Archive, Blocker, Decision, ImageSeen, ImageUse, Key, LinkSeen, NetSeen, NetnsIdentity, NetworkKey, NetworkSpec,
+    Ruleset, Sight, Step, StrayKey, VolumeKey,
 };
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 
 fn blind(what: &str, why: &str) -> Decision {
     Decision::Wait(vec![Blocker::Blind { what: what.to_owned(), why: why.to_owned() }])
@@ -88,11 +89,13 @@ pub(super) fn network(picture: &Picture<'_>, key: &NetworkKey) -> Decision {
     let Ok(address) = Ipv4Net::new(gateway, subnet.prefix_len()) else {
         return Decision::Settled;
     };
+    let six = picture.allocation().subnet6(key);
+    let six = six.and_then(|(subnet, gateway)| Ipv6Net::new(gateway, subnet.prefix_len()).ok());
     let alias = picture.marks.bridge_alias(key);
     if link.alias.as_deref() != Some(alias.as_str()) {
         return act(Step::SetAlias { link: link_identity(link), alias }, "the bridge has no alias yet");
     }
-    bridge_shape(picture, key, link, spec).or_else(|| bridge_address(picture, key, link, address)).unwrap_or_else(
+    bridge_shape(picture, key, link, spec).or_else(|| bridge_address(picture, key, link, address, six)).unwrap_or_else(
         || {
             if link.route_localnet {
                 return Decision::Settled;
@@ -131,8 +134,14 @@ fn bridge_shape(picture: &Picture<'_>, key: &NetworkKey, link: &LinkSeen, spec: 
 }
 
 /// The bridge's address changes only when no instance lives in the old subnet any more.
-fn bridge_address(picture: &Picture<'_>, key: &NetworkKey, link: &LinkSeen, address: Ipv4Net) -> Rung {
-    if link.up && link.addresses == [address] {
+fn bridge_address(
+    picture: &Picture<'_>,
+    key: &NetworkKey,
+    link: &LinkSeen,
+    address: Ipv4Net,
+    six: Option<Ipv6Net>,
+) -> Rung {
+    if link.up && link.addresses == [address] && link.addresses6.iter().eq(six.iter()) {
         return None;
     }
     let moves = !link.addresses.is_empty() && !link.addresses.iter().any(|have| have.trunc() == address.trunc());
@@ -148,8 +157,9 @@ fn bridge_address(picture: &Picture<'_>, key: &NetworkKey, link: &LinkSeen, addr
             Sight::Seen(None) => {}
         }
     }
-    let why = if link.up { format!("it has not exactly {address}") } else { "it is down".to_owned() };
-    Some(act(Step::SetBridgeAddress { link: link_identity(link), address }, why))
+    let both = six.map(|six| format!(" and {six}")).unwrap_or_default();
+    let why = if link.up { format!("it has not exactly {address}{both}") } else { "it is down".to_owned() };
+    Some(act(Step::SetBridgeAddress { link: link_identity(link), address, six }, why))
 }
 
 fn network_away(picture: &Picture<'_>, key: &NetworkKey, link: &LinkSeen) -> Decision {
@@ -177,21 +187,45 @@ pub(super) fn publication(picture: &Picture<'_>) -> Decision {
         Ok(wanted) => wanted,
         Err(blocker) => return Decision::Wait(vec![blocker]),
     };
+    if let Some(restore) = restore(net, table.as_ref(), wanted.as_ref()) {
+        return restore;
+    }
     match (table, wanted) {
         (None, None) => Decision::Settled,
         (Some(_), None) => act(Step::ApplyRuleset { ruleset: None }, "nothing needs the table any more"),
         (have, Some(wanted)) => {
-            if wanted.bridges.values().any(|bridge| !bridge.internal) && !net.ip_forward {
-                return act(Step::EnableForwarding, "net.ipv4.ip_forward is off");
-            }
             let why = match have {
                 None => "no table",
                 Some(have) if have.ruleset != wanted => "other networks or ports",
                 Some(have) if !have.intact => "somebody changed the table",
-                Some(_) => return Decision::Settled,
+                Some(_) => return forward(net, &wanted).unwrap_or(Decision::Settled),
             };
             act(Step::ApplyRuleset { ruleset: Some(wanted) }, why)
         }
+    }
+}
+
+/// Forwarding, once the table says how it was before.
+fn forward(net: &NetSeen, wanted: &Ruleset) -> Rung {
+    let needed = ports::needs_forwarding(wanted);
+    if needed.0 && !net.ip_forward {
+        return Some(act(Step::EnableForwarding { six: false }, "net.ipv4.ip_forward is off"));
+    }
+    (needed.1 && !net.ip6_forward)
+        .then(|| act(Step::EnableForwarding { six: true }, "net.ipv6.conf.all.forwarding is off"))
+}
+
+/// Forwarding that is not needed any more goes back to off before the table forgets that it was. It stays on while
+/// somebody else has a bridge, who may have come to need it.
+fn restore(net: &NetSeen, have: Option<&TableSeen>, wanted: Option<&Ruleset>) -> Rung {
+    let was_off = have?.ruleset.forwarding_was_off;
+    let needed = wanted.map(ports::needs_forwarding).unwrap_or_default();
+    let why = "nothing needs forwarding any more, and it was off before";
+    let step = |six| Some(act(Step::RestoreForwarding { six }, why));
+    match net.foreign_bridges {
+        false if was_off.0 && !needed.0 && net.ip_forward => step(false),
+        false if was_off.1 && !needed.1 && net.ip6_forward => step(true),
+        _ => None,
     }
 }
 

@@ -6,9 +6,9 @@ use crate::model::{
     Blocker, BridgeRules, InstanceKey, InstanceSpec, NetSeen, NetworkKey, Port, Protocol, Published, Ruleset, Sight,
     TableSeen, Target, slot_hash,
 };
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Where ports without a host port are published.
 const FIRST_FREE: u16 = 49_152;
@@ -30,20 +30,54 @@ pub(super) fn ruleset(
         .collect();
     let mut owners: BTreeMap<Published, (&InstanceKey, u16)> = BTreeMap::new();
     for (key, spec) in &specs {
-        let Some(address) = serving_address(picture, key, spec, &addresses, have) else {
+        if spec.ports.is_empty() {
+            continue;
+        }
+        let Some((network, address)) = serving_address(picture, key, spec, &addresses, have) else {
             continue;
         };
+        let own = [Some(IpAddr::V4(address)), six_of(net, key, &network)];
         for port in &spec.ports {
-            let target = Target { address, port: port.container };
-            let published = host_port(key, port, &target, have, &claimed, &ruleset);
+            let of_family = |address: &IpAddr| port.host_ip.is_none_or(|host| host.is_ipv4() == address.is_ipv4());
+            let own = own.into_iter().flatten().filter(of_family);
+            let targets: BTreeSet<Target> = own.map(|address| Target { address, port: port.container }).collect();
+            if targets.is_empty() {
+                continue;
+            }
+            let published = host_port(key, port, &targets, have, &claimed, &ruleset);
             // one service's replicas share a port; another service's claim on it is refused where files are read
             let owner = owners.entry(published.clone()).or_insert((key, port.container));
             if (&owner.0.app, &owner.0.service, owner.1) == (&key.app, &key.service, port.container) {
-                ruleset.publications.entry(published).or_default().insert(target);
+                if !port.from.is_empty() {
+                    ruleset.sources.insert(published.clone(), port.from.clone());
+                }
+                ruleset.publications.entry(published).or_default().extend(targets);
             }
         }
     }
-    Ok((ruleset != Ruleset::default()).then_some(ruleset))
+    if ruleset == Ruleset::default() {
+        return Ok(None);
+    }
+    let (needed, before) = (needs_forwarding(&ruleset), have.map(|have| have.ruleset.forwarding_was_off));
+    let before = before.unwrap_or_default();
+    ruleset.forwarding_was_off =
+        (needed.0 && (before.0 || !net.ip_forward), needed.1 && (before.1 || !net.ip6_forward));
+    Ok(Some(ruleset))
+}
+
+/// Whether IPv4 and IPv6 have to be forwarded.
+pub(super) fn needs_forwarding(ruleset: &Ruleset) -> (bool, bool) {
+    let outward = || ruleset.bridges.values().filter(|bridge| !bridge.internal);
+    (outward().next().is_some(), outward().any(|bridge| bridge.subnet6.is_some()))
+}
+
+/// The IPv6 address of an instance in a network, once it is there.
+fn six_of(net: &NetSeen, key: &InstanceKey, network: &NetworkKey) -> Option<IpAddr> {
+    let side = net.instances.get(key)?;
+    let link = side.links.get(network)?;
+    let mut inside = side.netns.iter().flat_map(|netns| netns.interfaces.values());
+    let inside = inside.find(|inside| inside.peer_index == link.index)?;
+    inside.addresses6.first().map(|address| IpAddr::V6(address.addr()))
 }
 
 /// The specs whose ports count: what is wanted, and what may not be removed, as it is recorded.
@@ -76,10 +110,15 @@ fn bridges(picture: &Picture<'_>, net: &NetSeen, have: Option<&TableSeen>) -> BT
         let lost =
             || picture.allocation().subnet(key).ok().filter(|subnet| before.is_some_and(|b| b.subnet == *subnet));
         let subnet = seen.or_else(lost)?;
+        let seen6 = net.networks.get(key).and_then(|link| link.addresses6.first()).map(Ipv6Net::trunc);
+        let subnet6 = seen6.or_else(|| {
+            let lost = picture.allocation().subnet6(key).map(|(subnet, _)| subnet);
+            lost.filter(|subnet| before.is_some_and(|rules| rules.subnet6 == Some(*subnet)))
+        });
         let wanted = picture.desired.network(key);
         let internal = wanted.map_or_else(|| before.is_some_and(|rules| rules.internal), |spec| spec.internal);
         let there = wanted.is_some() || !picture.desired.may_remove(&key.app);
-        there.then_some((name, BridgeRules { subnet, internal }))
+        there.then_some((name, BridgeRules { subnet, subnet6, internal }))
     };
     let mut keys: BTreeSet<NetworkKey> = net.networks.keys().cloned().collect();
     keys.extend(picture.desired.networks().map(|(key, _)| key));
@@ -94,23 +133,24 @@ fn serving_address(
     spec: &InstanceSpec,
     addresses: &BTreeMap<(InstanceKey, NetworkKey), Ipv4Addr>,
     have: Option<&TableSeen>,
-) -> Option<Ipv4Addr> {
+) -> Option<(NetworkKey, Ipv4Addr)> {
     let network = |at: &crate::model::NetworkUse| NetworkKey { app: key.app.clone(), network: at.network.clone() };
     let internal = |network: &NetworkKey| picture.desired.network(network).is_some_and(|spec| spec.internal);
     let networks: Vec<NetworkKey> = spec.networks.iter().map(network).collect();
     let outward = networks.iter().find(|network| !internal(network)).or(networks.first())?;
     let published = |address: &Ipv4Addr| {
         let mut targets = have.into_iter().flat_map(|have| have.ruleset.publications.values().flatten());
-        targets.any(|target| target.address == *address)
+        targets.any(|target| target.address == IpAddr::V4(*address))
     };
     let lost = || picture.allocation().address(key, outward).ok().filter(published);
-    addresses.get(&(key.clone(), outward.clone())).copied().or_else(lost)
+    let address = addresses.get(&(key.clone(), outward.clone())).copied().or_else(lost)?;
+    Some((outward.clone(), address))
 }
 
 fn host_port(
     key: &InstanceKey,
     port: &Port,
-    target: &Target,
+    own: &BTreeSet<Target>,
     have: Option<&TableSeen>,
     claimed: &BTreeSet<(Protocol, u16)>,
     so_far: &Ruleset,
@@ -128,7 +168,7 @@ fn host_port(
             published.protocol == port.protocol
                 && published.host_ip == port.host_ip
                 && published.port >= FIRST_FREE
-                && **targets == BTreeSet::from([target.clone()])
+                && targets.iter().all(|target| own.contains(target))
         })
     });
     if let Some((published, _)) = kept.filter(|(published, _)| free(published)) {

@@ -5,10 +5,11 @@ use super::instance::{Rung, Scene, act, identity};
 use super::target::Target;
 use crate::model::{
     Attachment, Blocker, Decision, Desired, InstanceKey, InstanceSpec, InterfaceSeen, Key, LinkIdentity, LinkSeen, MTU,
-    NetSide, NetnsIdentity, NetnsSeen, NetworkMode, NetworkSpec, RuntimeSide, Sight, Step, TaskSeen,
+    NetSide, NetnsIdentity, NetnsSeen, NetworkMode, NetworkSpec, RuntimeSide, Sight, Six, Step, TaskSeen,
 };
 use ipnet::Ipv4Net;
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 pub(super) fn link_identity(link: &LinkSeen) -> LinkIdentity {
     LinkIdentity { index: link.index, name: link.name.clone(), alias: link.alias.clone() }
@@ -220,7 +221,10 @@ fn attachment(scene: &Scene<'_, '_>, side: &NetSide, netns: &NetnsSeen, at: &Att
     let Some(bridge) = net.networks.get(&at.network) else {
         return wait("bridge to be made");
     };
-    if !bridge.addresses.iter().any(|address| address.trunc() == at.subnet) {
+    let six = at.six.as_ref().map(|six| six.subnet);
+    if !bridge.addresses.iter().any(|address| address.trunc() == at.subnet)
+        || six.is_some_and(|subnet| !bridge.addresses6.iter().any(|address| address.trunc() == subnet))
+    {
         return wait("bridge to have its address");
     }
     let name = scene.picture.marks.link(scene.key, &at.network);
@@ -333,19 +337,23 @@ fn address(scene: &Scene<'_, '_>, netns: &NetnsSeen, name: &str, inside: &Interf
     let Ok(wanted) = Ipv4Net::new(at.address, at.subnet.prefix_len()) else {
         return None;
     };
-    if inside.up && inside.addresses == [wanted] {
+    let six = at.six.as_ref().and_then(Six::interface);
+    if inside.up && inside.addresses == [wanted] && inside.addresses6.iter().eq(six.iter()) {
         return None;
     }
-    let why = if inside.up { format!("{name} has not exactly {wanted}") } else { format!("{name} is down") };
-    let step = Step::SetAddress { netns: netns_identity(scene, netns), interface: name.to_owned(), address: wanted };
+    let both = six.map(|six| format!(" and {six}")).unwrap_or_default();
+    let why = if inside.up { format!("{name} has not exactly {wanted}{both}") } else { format!("{name} is down") };
+    let (netns, interface) = (netns_identity(scene, netns), name.to_owned());
+    let step = Step::SetAddress { netns, interface, address: wanted, six };
     Some(act(step, why))
 }
 
 fn route(scene: &Scene<'_, '_>, netns: &NetnsSeen, attachments: &[Attachment]) -> Rung {
-    let gateway = attachments.iter().find_map(|at| at.gateway)?;
-    if netns.default_gateway == Some(gateway) {
-        return None;
-    }
+    let four = attachments.iter().find_map(|at| at.gateway);
+    let six = attachments.iter().find_map(|at| at.six.as_ref()?.gateway);
+    let four = four.filter(|gateway| netns.default_gateway != Some(*gateway)).map(IpAddr::V4);
+    let six = six.filter(|gateway| netns.default_gateway6 != Some(*gateway)).map(IpAddr::V6);
+    let gateway = four.or(six)?;
     let step = Step::SetDefaultRoute { netns: netns_identity(scene, netns), gateway };
     Some(act(step, format!("no default route by {gateway}")))
 }

@@ -3,8 +3,9 @@
 use super::{RuntimeLink, StepLine, View};
 use crate::model::{
     AddressStatus, AppName, AppStatus, Blocker, ContainerSeen, Decision, Exit, ExitStatus, InstanceKey, InstanceStatus,
-    Key, NetworkKey, NetworkStatus, ObjectStatus, PortStatus, Restart, Service, ServiceName, ServiceStatus, Severity,
-    Status, TaskSeen, TimelineStatus, Timelines, Timestamp, VolumeStatus, WaitingStatus,
+    Key, LinkSeen, NetworkKey, NetworkStatus, ObjectStatus, PortStatus, Published, Restart, Service, ServiceName,
+    ServiceStatus, Severity, Status, Target, TaskSeen, TimelineStatus, Timelines, Timestamp, VolumeStatus,
+    WaitingStatus,
 };
 use crate::plan::digest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +142,7 @@ impl Teller {
         NetworkStatus {
             network: network.to_string(),
             bridge: link.map(|link| link.name.clone()).unwrap_or_default(),
-            subnets: link.iter().flat_map(|link| &link.addresses).map(|at| at.trunc().to_string()).collect(),
+            subnets: link.into_iter().flat_map(subnets).collect(),
             waiting: self.waiting(view, &Key::Network(key)),
         }
     }
@@ -389,6 +390,11 @@ fn not_yet(view: &View<'_>, decision: Option<&Decision>, held: bool, stuck: bool
     }
 }
 
+fn subnets(link: &LinkSeen) -> impl Iterator<Item = String> {
+    let four = link.addresses.iter().map(|at| at.trunc().to_string());
+    four.chain(link.addresses6.iter().map(|at| at.trunc().to_string()))
+}
+
 fn addresses(view: &View<'_>, key: &InstanceKey) -> Vec<AddressStatus> {
     let Some(side) = view.observed.net.seen().and_then(|all| all.instances.get(key)) else {
         return Vec::new();
@@ -399,9 +405,11 @@ fn addresses(view: &View<'_>, key: &InstanceKey) -> Vec<AddressStatus> {
     inside
         .filter_map(|interface| Some((network(interface.peer_index)?, interface)))
         .flat_map(|(network, interface)| {
-            interface.addresses.iter().map(move |address| AddressStatus {
+            let four = interface.addresses.iter().map(|address| address.addr().to_string());
+            let six = interface.addresses6.iter().map(|address| address.addr().to_string());
+            four.chain(six).map(move |ip| AddressStatus {
                 network: network.to_string(),
-                ip: address.addr().to_string(),
+                ip,
                 mac: interface.mac.map(|byte| format!("{byte:02x}")).join(":"),
             })
         })
@@ -414,7 +422,12 @@ fn ports(view: &View<'_>, key: &InstanceKey) -> Vec<PortStatus> {
         return Vec::new();
     };
     let all = table.ruleset.publications.iter().flat_map(|(at, targets)| targets.iter().map(move |to| (at, to)));
-    all.filter(|(_, target)| own.contains(&target.address.to_string()))
+    // one line for a port that is published for both families
+    let shown = |at: &Published, target: &Target| {
+        let four = |other: &&Target| other.address.is_ipv4() && own.contains(&other.address.to_string());
+        target.address.is_ipv4() || !table.ruleset.publications[at].iter().any(|other| four(&other))
+    };
+    all.filter(|(at, target)| own.contains(&target.address.to_string()) && shown(at, target))
         .map(|(at, target)| PortStatus {
             host_ip: at.host_ip.map_or_else(|| "0.0.0.0".to_owned(), |ip| ip.to_string()),
             host: at.port,

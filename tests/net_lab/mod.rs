@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod talk;
+
 use ipnet::Ipv4Net;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -80,6 +82,8 @@ pub struct Node {
     pub net: Net,
     pub marks: Marks,
     pub counters: Arc<Counters>,
+    /// Whether bridges and instances have IPv6 beside IPv4: at the same place in fd00:9::/64.
+    pub six: bool,
 }
 
 pub fn instance(text: &str) -> InstanceKey {
@@ -108,7 +112,7 @@ impl Node {
         let counters = Arc::<Counters>::default();
         let netns_dir = PathBuf::from("/run/netns");
         let net = Net::new(Options { marks: marks.clone(), netns_dir, counters: counters.clone() });
-        Self { net, marks, counters }
+        Self { net, marks, counters, six: false }
     }
 
     /// Tells the driver whose names are whose.
@@ -131,13 +135,18 @@ impl Node {
         self.net.look_instance(key).await.seen().cloned().flatten().expect("something of the instance is there")
     }
 
+    fn six_of(&self, at: &str) -> Option<ipnet::Ipv6Net> {
+        let last = address(at).addr().octets()[3];
+        self.six.then(|| format!("fd00:9::{last}/64").parse().unwrap())
+    }
+
     pub async fn make_bridge(&self, key: &NetworkKey, at: &str) -> LinkSeen {
         let mac = self.marks.mac(&key.to_string());
         self.done(Step::MakeBridge { name: self.marks.bridge(key), mac, network: key.clone() }).await;
         let alias = self.marks.bridge_alias(key);
         self.done(Step::SetAlias { link: identity(&self.bridge_by_name(key).await), alias }).await;
         let link = self.bridge(key).await;
-        self.done(Step::SetBridgeAddress { link: identity(&link), address: address(at) }).await;
+        self.done(Step::SetBridgeAddress { link: identity(&link), address: address(at), six: self.six_of(at) }).await;
         self.done(Step::SetRouteLocalnet { link: identity(&link) }).await;
         self.bridge(key).await
     }
@@ -184,10 +193,17 @@ impl Node {
         self.done(Step::SetAlias { link: identity(&link), alias: self.marks.link_alias(key, network) }).await;
         let link = self.side(key).await.links[network].clone();
         self.done(Step::AttachPort { link: identity(&link), bridge: bridge.index }).await;
-        let step = Step::SetAddress { netns: netns.clone(), interface: "eth0".into(), address: address(at) };
+        let step = Step::SetAddress {
+            netns: netns.clone(),
+            interface: "eth0".into(),
+            address: address(at),
+            six: self.six_of(at),
+        };
         self.done(step).await;
-        let gateway = bridge.addresses[0].addr();
-        self.done(Step::SetDefaultRoute { netns: netns.clone(), gateway }).await;
+        let four = bridge.addresses.iter().map(|address| address.addr().into());
+        for gateway in four.chain(bridge.addresses6.iter().map(|address| address.addr().into())) {
+            self.done(Step::SetDefaultRoute { netns: netns.clone(), gateway }).await;
+        }
         netns
     }
 }

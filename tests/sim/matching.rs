@@ -4,7 +4,7 @@ use super::audit::{attachments_fit, subnet_fits};
 use super::possible::Impossible;
 use super::world::{Container, Owner, World};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use stead::model::{Attachment, Desired, InstanceKey, NetworkKey, Published, Restart, Service, Target, VolumeKey};
 
 /// Everything that is not as desired, one sentence each.
@@ -215,7 +215,7 @@ fn ports(world: &World, desired: &Desired, impossible: &Impossible) -> Vec<Strin
             continue;
         }
         for port in &service.spec.ports {
-            let target = Target { address, port: port.container };
+            let target = Target { address: address.into(), port: port.container };
             match port.host {
                 Some(number) => {
                     let at = Published { protocol: port.protocol, host_ip: port.host_ip, port: number };
@@ -243,7 +243,9 @@ fn ports(world: &World, desired: &Desired, impossible: &Impossible) -> Vec<Strin
     for (published, targets) in &table.ruleset.publications {
         let extra = |target: &&Target| {
             let asked = wanted.get(published).is_some_and(|all| all.contains(target));
-            !asked && !chosen.contains(target) && !may.contains(&target.address)
+            !asked
+                && !chosen.contains(target)
+                && !matches!(target.address, IpAddr::V4(address) if may.contains(&address))
         };
         if let Some(target) = targets.iter().find(extra) {
             wrong.push(format!("{published:?} leads to {target:?}"));

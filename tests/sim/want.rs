@@ -64,8 +64,8 @@ fn image(choices: &mut impl Choices, size: Size) -> ImageWant {
 fn port(choices: &mut impl Choices) -> Port {
     let host = [Some(8080), Some(8081), Some(9000), None];
     let protocol = if choices.chance(200) { Protocol::Udp } else { Protocol::Tcp };
-    let host_ip = choices.chance(150).then_some(Ipv4Addr::LOCALHOST);
-    Port { host_ip, host: *choices.pick(&host), container: *choices.pick(&[80, 81]), protocol }
+    let host_ip = choices.chance(150).then_some(Ipv4Addr::LOCALHOST.into());
+    Port { host_ip, host: *choices.pick(&host), container: *choices.pick(&[80, 81]), protocol, from: BTreeSet::new() }
 }
 
 fn networks(choices: &mut impl Choices) -> Vec<NetworkUse> {

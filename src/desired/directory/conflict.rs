@@ -65,6 +65,7 @@ fn bucket(what: &Claimed) -> (u8, u16) {
     match what {
         Claimed::Port { port, .. } => (0, *port),
         Claimed::Subnet(_) => (1, 0),
+        Claimed::Subnet6(_) => (4, 0),
         Claimed::Bridge(_) => (2, 0),
         Claimed::Need { .. } => (3, 0),
     }
@@ -77,6 +78,7 @@ fn clash(a: &Claimed, b: &Claimed) -> bool {
             Claimed::Port { protocol: protocol_b, host_ip: ip_b, port: port_b },
         ) => protocol == protocol_b && port == port_b && (host_ip.is_none() || ip_b.is_none() || host_ip == ip_b),
         (Claimed::Subnet(a), Claimed::Subnet(b)) => a.contains(b) || b.contains(a),
+        (Claimed::Subnet6(a), Claimed::Subnet6(b)) => a.contains(b) || b.contains(a),
         (Claimed::Bridge(a), Claimed::Bridge(b)) => a == b,
         _ => false,
     }
@@ -117,6 +119,12 @@ fn finding(claim: &Claim, winner: &AppName, kept: &Claim) -> Finding {
         ),
         // needs never clash with anything: see `circle`
         (Claimed::Need { app, service, .. }, _) => (format!("{app}/{service} is needed"), "leave the need out"),
+        (Claimed::Subnet6(subnet), Claimed::Subnet6(other)) => {
+            (format!("the subnet {subnet} overlaps {other} of the app `{winner}`"), "choose another subnet, or none")
+        }
+        (Claimed::Subnet6(subnet), _) => {
+            (format!("the subnet {subnet} belongs to the app `{winner}`"), "choose another")
+        }
         (Claimed::Subnet(subnet), _) => {
             (format!("the subnet {subnet} belongs to the app `{winner}`"), "choose another")
         }

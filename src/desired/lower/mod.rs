@@ -11,6 +11,7 @@
 mod archive;
 mod grants;
 mod image;
+mod ipv6;
 pub use image::normalise as normalise_reference;
 mod lifecycle;
 mod limits;
@@ -25,10 +26,10 @@ use super::finding::Findings;
 use super::node::{At, Entry, Node, Value};
 use super::table::{Shape, Stand, TOP, Table};
 use crate::model::{AppName, NetworkName, NetworkSpec, Place, Protocol, Service, ServiceName, VolumeName};
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// What an app's file says, in the model's words.
@@ -65,12 +66,14 @@ pub enum Claimed {
         /// Its protocol.
         protocol: Protocol,
         /// The address; every address where not set.
-        host_ip: Option<Ipv4Addr>,
+        host_ip: Option<IpAddr>,
         /// The port.
         port: u16,
     },
     /// A subnet.
     Subnet(Ipv4Net),
+    /// An IPv6 subnet.
+    Subnet6(Ipv6Net),
     /// A bridge's name.
     Bridge(String),
     /// That another service, of any app, comes first. Nobody else is kept from it; a circle of them is.
@@ -103,12 +106,16 @@ pub(super) struct Lower<'a> {
     volumes: BTreeSet<String>,
     /// Where fixed addresses are asked for, by service and network.
     addresses: BTreeMap<(String, String), At>,
+    /// The same for IPv6.
+    addresses6: BTreeMap<(String, String), At>,
     /// Networks that a service names.
     named: BTreeSet<String>,
     /// The published ports of the services lowered so far.
     ports: Vec<service::PlacedPort>,
     /// The subnets of the networks in use.
     subnets: Vec<(At, Ipv4Net)>,
+    /// The IPv6 subnets.
+    subnets6: Vec<(At, Ipv6Net)>,
     /// The names of bridges that the file gives.
     bridges: Vec<(At, String)>,
     /// Who needs whom.
@@ -139,9 +146,11 @@ pub fn lower(
         networks: tree.get("networks").unwrap_or(&nothing),
         volumes: volumes.map(|map| map.keys().cloned().collect()).unwrap_or_default(),
         addresses: BTreeMap::new(),
+        addresses6: BTreeMap::new(),
         named: BTreeSet::new(),
         ports: Vec::new(),
         subnets: Vec::new(),
+        subnets6: Vec::new(),
         bridges: Vec::new(),
         needed: Vec::new(),
     };
@@ -163,6 +172,7 @@ pub fn lower(
     lower.one_of_a_kind(services.into_iter().flatten(), &content.services);
     lower.same_ports();
     lower.same_subnets();
+    lower.same_subnets6();
     lower.same_bridges();
     content.claims = lower.claims();
     content
@@ -205,7 +215,7 @@ impl Lower<'_> {
 
     /// No host port can be published twice.
     fn same_ports(&mut self) {
-        type Takers = Vec<(At, Option<Ipv4Addr>)>;
+        type Takers = Vec<(At, Option<IpAddr>)>;
         let mut taken: BTreeMap<(Protocol, u16), Takers> = BTreeMap::new();
         for (at, port) in &self.ports {
             let Some(host) = port.host else { continue };
@@ -262,7 +272,8 @@ impl Lower<'_> {
             let (from, app, service) = (from.clone(), need.app.clone(), need.service.clone());
             claim(*at, Claimed::Need { from, app, service })
         });
-        ports.chain(subnets).chain(bridges).chain(needs).collect()
+        let subnets6 = self.subnets6.iter().map(|(at, subnet)| claim(*at, Claimed::Subnet6(*subnet)));
+        ports.chain(subnets).chain(subnets6).chain(bridges).chain(needs).collect()
     }
 
     /// Faults between services: one container name, one host port, one address, each asked for twice.

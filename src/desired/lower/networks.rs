@@ -1,6 +1,7 @@
 //! Networks: which ones a service is in, and what each of them is.
 
 use super::Lower;
+use super::ipv6::is_six;
 use crate::desired::finding::nearest;
 use crate::desired::node::{At, Entry, Node, Value};
 use crate::model::{NetworkName, NetworkSpec, NetworkUse, Service, ServiceName};
@@ -28,6 +29,9 @@ impl Lower<'_> {
         for (name, entry) in map {
             self.named.insert(name.clone());
             if let Some(network) = self.attachment(name, entry) {
+                if let Some(node) = entry.node.get("ipv6_address") {
+                    self.addresses6.insert((owner.to_owned(), name.clone()), node.at);
+                }
                 if let Some(node) = entry.node.get("ipv4_address") {
                     self.addresses.insert((owner.to_owned(), name.clone()), node.at);
                 }
@@ -66,6 +70,7 @@ impl Lower<'_> {
         }
         network.mac = entry.node.get("mac_address").and_then(|node| self.mac(node));
         network.interface = entry.node.get("interface_name").and_then(|node| self.interface(node));
+        network.address6 = entry.node.get("ipv6_address").and_then(|node| self.address6(node, declared));
         network.address = entry.node.get("ipv4_address").and_then(|node| self.address(node, declared));
         Some(network)
     }
@@ -124,6 +129,10 @@ impl Lower<'_> {
                     {
                         self.subnets.push((node.at, subnet));
                     }
+                    let six = |node: &Node| {
+                        node.get("ipam")?.get("config")?.as_seq()?.iter().find(|c| is_six(c)).map(|c| c.at)
+                    };
+                    self.subnets6.extend(spec.subnet6.map(|subnet| (six(&entry.node).unwrap_or(entry.at), subnet)));
                     self.bridges.extend(spec.bridge.clone().map(|name| (entry.at, name)));
                     specs.insert(name, spec);
                 }
@@ -141,6 +150,7 @@ impl Lower<'_> {
             specs.entry(name.clone()).or_default();
         }
         self.fixed_addresses(services, &specs);
+        self.fixed_addresses6(services, &specs);
         specs
     }
 
@@ -156,17 +166,23 @@ impl Lower<'_> {
                 self.findings.refuse(at, message).hint(format!("leave it out, or write `{known}`"));
             }
         }
-        if let Some(six) = node.get("enable_ipv6").filter(|node| node.as_bool() == Some(true)) {
-            self.findings.refuse(six.at, "this version has IPv4 networks only").hint("leave `enable_ipv6` out");
-        }
+        spec.ipv6 = truth(node, "enable_ipv6");
         if let Some(four) = node.get("enable_ipv4").filter(|node| node.as_bool() == Some(false)) {
-            self.findings.refuse(four.at, "this version has IPv4 networks only").hint("leave `enable_ipv4` out");
+            self.findings
+                .refuse(four.at, "a network has IPv4 here, with or without IPv6")
+                .hint("leave `enable_ipv4` out");
         }
         let configs = node.get("ipam").and_then(|ipam| ipam.get("config")).and_then(Node::as_seq).unwrap_or_default();
-        if let [_, second, ..] = configs {
-            self.findings.refuse(second.at, "a network has one subnet here").hint("keep one entry of `ipam.config`");
+        for family in [false, true] {
+            if let Some(second) = configs.iter().filter(|config| is_six(config) == family).nth(1) {
+                let message = "a network has one subnet of each family here";
+                self.findings.refuse(second.at, message).hint("keep one entry of `ipam.config`");
+            }
         }
-        if let Some(config) = configs.first() {
+        if let Some(config) = configs.iter().find(|config| is_six(config)) {
+            self.six(node, config, &mut spec);
+        }
+        if let Some(config) = configs.iter().find(|config| !is_six(config)) {
             spec.subnet = config.get("subnet").and_then(|node| self.subnet(node));
             spec.gateway = config.get("gateway").and_then(|node| self.gateway(node, spec.subnet));
             spec.range = config.get("ip_range").and_then(|node| self.range(node, spec.subnet));
@@ -182,11 +198,7 @@ impl Lower<'_> {
     fn subnet(&mut self, node: &Node) -> Option<Ipv4Net> {
         let text = node.as_text()?;
         let Ok(subnet) = text.parse::<Ipv4Net>() else {
-            if text.parse::<ipnet::Ipv6Net>().is_ok() {
-                self.findings.refuse(node.at, "this version has IPv4 networks only").hint("give an IPv4 subnet");
-            } else {
-                self.findings.error(node.at, format!("\"{text}\" is not a subnet")).hint("write it like 10.9.0.0/24");
-            }
+            self.findings.error(node.at, format!("\"{text}\" is not a subnet")).hint("write it like 10.9.0.0/24");
             return None;
         };
         if subnet.prefix_len() > 29 || subnet.prefix_len() < 8 {
@@ -316,7 +328,7 @@ impl Lower<'_> {
 }
 
 fn ipam(network: &Node) -> Option<&Node> {
-    network.get("ipam")?.get("config")?.as_seq()?.first()
+    network.get("ipam")?.get("config")?.as_seq()?.iter().find(|config| !is_six(config))
 }
 
 fn truth(node: &Node, key: &str) -> bool {

@@ -4,8 +4,9 @@ use super::{Lower, archive, image};
 use crate::desired::finding::nearest;
 use crate::desired::node::{At, Entry, Node};
 use crate::model::{Archive, ImageWant, InstanceSpec, Port, Protocol, Restart, Service};
+use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// The most instances that one service may ask for: what one node's subnet and process table can hold.
 const REPLICAS_MAX: i128 = 1000;
@@ -368,17 +369,42 @@ impl Lower<'_> {
             None => None,
             Some(published) => Some(self.host_port(published)?),
         };
-        Some(Port { host_ip, host, container, protocol })
+        let from = self.sources(node);
+        Some(Port { host_ip, host, container, protocol, from })
+    }
+
+    /// Who may connect to a port; everybody where nothing is said.
+    fn sources(&mut self, port: &Node) -> BTreeSet<IpNet> {
+        let mut sources = BTreeSet::new();
+        let from = port.get("x-stead").and_then(|node| node.get("from"));
+        for node in from.and_then(Node::as_seq).into_iter().flatten() {
+            let text = node.as_text().unwrap_or_default();
+            match text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
+                Ok(net) => drop(sources.insert(net.trunc())),
+                Err(_) => {
+                    self.findings
+                        .error(node.at, format!("\"{text}\" is not a network"))
+                        .hint("write it like 192.0.2.0/24");
+                }
+            }
+        }
+        if let Some(empty) = from.filter(|_| sources.is_empty()) {
+            self.findings
+                .error(empty.at, "a port that nobody may connect to is not published")
+                .hint("leave the port out");
+        }
+        sources
     }
 
     /// The host address of a port: every address when it is the one that means so.
-    fn host_ip(&mut self, node: &Node) -> Option<Option<Ipv4Addr>> {
+    fn host_ip(&mut self, node: &Node) -> Option<Option<IpAddr>> {
         match node.as_text()?.parse::<IpAddr>() {
-            Ok(IpAddr::V4(ip)) => Some((!ip.is_unspecified()).then_some(ip)),
-            Ok(IpAddr::V6(_)) => {
-                self.findings.refuse(node.at, "ports are published on IPv4 addresses only, in this version");
+            Ok(IpAddr::V6(ip)) if ip.is_loopback() => {
+                let message = "Linux carries no connections from ::1 to a container";
+                self.findings.refuse(node.at, message).hint("publish on 127.0.0.1");
                 None
             }
+            Ok(ip) => Some((!ip.is_unspecified()).then_some(ip)),
             Err(_) => {
                 self.findings.error(node.at, format!("\"{}\" is not an IP address", node.as_text()?));
                 None

@@ -46,7 +46,12 @@ static PORT_KEYS: &[Key] = &[
     honoured("protocol", Shape::Text, Class::InPlace),
     honoured("published", Shape::Any, Class::InPlace),
     honoured("target", Shape::Int, Class::InPlace),
+    honoured("x-stead", Shape::Table(&PORT_STEAD), Class::InPlace),
 ];
+
+/// What is ours beyond Compose, on a port.
+static PORT_STEAD: Table =
+    Table { what: "x-stead of a port", keys: &[honoured("from", Shape::Texts, Class::InPlace)], extensions: false };
 
 /// A long-form mount.
 pub(in super::super) static MOUNT: Table = Table { what: "mount", keys: MOUNT_KEYS, extensions: true };
@@ -103,8 +108,8 @@ static ATTACHMENT_KEYS: &[Key] = &[
     honoured("gw_priority", Shape::Number, Class::Recreate),
     honoured("interface_name", Shape::Text, Class::Recreate),
     honoured("ipv4_address", Shape::Text, Class::Recreate),
-    refused("ipv6_address", Shape::Text, "this version has IPv4 networks only", "use `ipv4_address`"),
-    refused("link_local_ips", Shape::Texts, "this version has IPv4 networks only", "leave the key out"),
+    honoured("ipv6_address", Shape::Text, Class::Recreate),
+    refused("link_local_ips", Shape::Texts, "an interface has the addresses of its network", "leave the key out"),
     honoured("mac_address", Shape::Text, Class::Recreate),
     honoured("priority", Shape::Number, Class::Recreate),
 ];

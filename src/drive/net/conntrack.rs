@@ -8,10 +8,9 @@ use super::read::Attributes;
 use super::wire::{Netfilter, Wire};
 use crate::drive::fault::Fault;
 use crate::model::{Protocol, Published, Ruleset, Target};
-use ipnet::Ipv4Net;
 use netlink_packet_core::NLM_F_ACK;
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 const SUBSYSTEM: u16 = 1;
 const GET: u16 = 1;
@@ -28,7 +27,8 @@ const ZONE: u16 = 18;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Flow {
     /// Where it was sent.
-    to: (Ipv4Addr, u16),
+    to: (IpAddr, u16),
+    family: i32,
     /// Who answers.
     answers: Target,
     /// The attributes that a deletion repeats: the same flow, not one like it.
@@ -37,12 +37,11 @@ struct Flow {
 
 /// Cuts every UDP flow to an address of the host that does not go where the ruleset sends it.
 pub(super) fn cut(ruleset: &Ruleset) -> Result<(), Fault> {
-    let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
-    let own: BTreeSet<Ipv4Addr> =
+    let own: BTreeSet<IpAddr> =
         look::addresses(&mut Wire::route()?)?.into_iter().map(|address| address.address.addr()).collect();
-    let local = |address: &Ipv4Addr| own.contains(address) || loopback.contains(address);
+    let local = |address: &IpAddr| own.contains(address) || address.is_loopback();
     let mut wire = Wire::netfilter()?;
-    let question = || Netfilter::new(SUBSYSTEM, GET, libc::AF_INET);
+    let question = || Netfilter::new(SUBSYSTEM, GET, libc::AF_UNSPEC);
     let flows = match wire.dump(question, "list flows", |_, body| flow(body)) {
         Ok(flows) => flows,
         // A kernel that does not track flows has none to cut.
@@ -50,7 +49,7 @@ pub(super) fn cut(ruleset: &Ruleset) -> Result<(), Fault> {
         Err(fault) => return Err(fault),
     };
     for flow in flows.into_iter().filter(|flow| local(&flow.to.0) && is_stale(ruleset, flow)) {
-        let message = Netfilter::new(SUBSYSTEM, DELETE, libc::AF_INET);
+        let message = Netfilter::new(SUBSYSTEM, DELETE, flow.family);
         let message = flow.name.iter().fold(message, |message, (kind, value)| message.with(*kind, value));
         match wire.ask(message, NLM_F_ACK, "cut a flow", &mut |_, _| {}) {
             // It ended by itself.
@@ -75,12 +74,15 @@ fn is_stale(ruleset: &Ruleset, flow: &Flow) -> bool {
         // Not published (any more): it must not reach an instance.
         None => {
             flow.answers.address != address
-                && ruleset.bridges.values().any(|rules| rules.subnet.contains(&flow.answers.address))
+                && ruleset.bridges.values().any(|rules| match flow.answers.address {
+                    IpAddr::V4(address) => rules.subnet.contains(&address),
+                    IpAddr::V6(address) => rules.subnet6.is_some_and(|subnet| subnet.contains(&address)),
+                })
         }
     }
 }
 
-/// Reads a flow; `None` for one that is not UDP over IPv4.
+/// Reads a flow; `None` for one that is not UDP.
 fn flow(body: &[u8]) -> Option<Flow> {
     let (mut original, mut reply, mut name) = (None, None, Vec::new());
     for (kind, value) in Attributes::behind(body, HEADER) {
@@ -95,18 +97,23 @@ fn flow(body: &[u8]) -> Option<Flow> {
         }
     }
     let ((_, to), (answers, _)) = (original?, reply?);
-    Some(Flow { to, answers: Target { address: answers.0, port: answers.1 }, name })
+    let family = i32::from(*body.first()?);
+    Some(Flow { to, family, answers: Target { address: answers.0, port: answers.1 }, name })
 }
 
 /// Source and destination of a UDP tuple.
-fn tuple(value: &[u8]) -> Option<((Ipv4Addr, u16), (Ipv4Addr, u16))> {
+fn tuple(value: &[u8]) -> Option<((IpAddr, u16), (IpAddr, u16))> {
     const ADDRESSES: u16 = 1;
     const PORTS: u16 = 2;
     let part = |wanted: u16, inner: u16| {
         let (_, part) = Attributes::of(value).find(|(kind, _)| *kind == wanted)?;
         Attributes::of(part).find(|(kind, _)| *kind == inner).map(|(_, value)| value)
     };
-    let address = |kind: u16| part(ADDRESSES, kind)?.first_chunk::<4>().map(|bytes| Ipv4Addr::from(*bytes));
+    // Sources are odd, destinations even; IPv4 comes first.
+    let address = |kind: u16| match part(ADDRESSES, kind) {
+        Some(four) => four.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
+        None => part(ADDRESSES, kind + 2)?.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes)),
+    };
     let port = |kind: u16| part(PORTS, kind)?.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes));
     if i32::from(*part(PORTS, 1)?.first()?) != libc::IPPROTO_UDP {
         return None;

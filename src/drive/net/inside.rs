@@ -5,12 +5,12 @@ use super::netns::{Folder, enter};
 use super::wire::Wire;
 use crate::drive::fault::Fault;
 use crate::model::{NetnsIdentity, Outcome};
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::RouteProtocol;
 use rtnetlink::RouteMessageBuilder;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The protocol number on our routes (`ip route` prints it), as every routing daemon has one.
 const ROUTE_PROTOCOL: u8 = 77;
@@ -29,9 +29,10 @@ pub(super) fn set_address(
     netns: &NetnsIdentity,
     interface: &str,
     address: Ipv4Net,
+    six: Option<Ipv6Net>,
 ) -> Result<Outcome, Fault> {
     within(folder, netns, |wire| match find(wire, Wanted::Name(interface))? {
-        Some(link) => exactly(wire, &link, address),
+        Some(link) => exactly(wire, &link, address, six),
         None => Ok(Outcome::Moved),
     })
 }
@@ -51,12 +52,21 @@ pub(super) fn shape(
 }
 
 /// Sets the default route of metric 0, which is the one that is used.
-pub(super) fn set_default_route(folder: &Folder, netns: &NetnsIdentity, gateway: Ipv4Addr) -> Result<Outcome, Fault> {
+pub(super) fn set_default_route(folder: &Folder, netns: &NetnsIdentity, gateway: IpAddr) -> Result<Outcome, Fault> {
     within(folder, netns, |wire| {
-        let route = RouteMessageBuilder::<Ipv4Addr>::new()
-            .gateway(gateway)
-            .protocol(RouteProtocol::from(ROUTE_PROTOCOL))
-            .build();
+        let protocol = RouteProtocol::from(ROUTE_PROTOCOL);
+        let route = match gateway {
+            IpAddr::V4(gateway) => RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).protocol(protocol).build(),
+            // IPv6 would add a second default route beside another: that one goes.
+            IpAddr::V6(gateway) => {
+                let other = RouteMessageBuilder::<Ipv6Addr>::new().build();
+                match wire.change(RouteNetlinkMessage::DelRoute(other), 0, "remove the default route") {
+                    Err(fault) if fault.errno() != Some(libc::ESRCH) => return Err(fault),
+                    _ => {}
+                }
+                RouteMessageBuilder::<Ipv6Addr>::new().gateway(gateway).protocol(protocol).build()
+            }
+        };
         let what = format!("set the default route by {gateway}");
         wire.change(RouteNetlinkMessage::NewRoute(route), NLM_F_CREATE | NLM_F_REPLACE, &what)?;
         Ok(Outcome::Done)

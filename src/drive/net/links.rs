@@ -7,14 +7,15 @@ use super::sysctl;
 use super::wire::Wire;
 use crate::drive::fault::Fault;
 use crate::model::{LinkIdentity, Marks, NetnsIdentity, Outcome};
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoBridgePort, InfoData, InfoKind, InfoVeth, LinkMessage};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use rtnetlink::{AddressMessageBuilder, LinkBridge, LinkBridgePort, LinkMessageBuilder, LinkUnspec, LinkVeth};
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
@@ -158,9 +159,10 @@ pub(super) fn bridge_address(
     marks: &Marks,
     link: &LinkIdentity,
     address: Ipv4Net,
+    six: Option<Ipv6Net>,
 ) -> Result<Outcome, Fault> {
     let Some(there) = same(wire, marks, link)? else { return Ok(Outcome::Moved) };
-    exactly(wire, &there, address)
+    exactly(wire, &there, address, six)
 }
 
 /// Lets a bridge carry connections from 127.0.0.1.
@@ -216,11 +218,12 @@ fn nsid(wire: &mut Wire, path: &Path) -> Result<Option<u32>, Fault> {
     Ok(id)
 }
 
-/// Gives an interface exactly one IPv4 address and sets it up.
-pub(super) fn exactly(wire: &mut Wire, link: &Link, wanted: Ipv4Net) -> Result<Outcome, Fault> {
+/// Gives an interface exactly one IPv4 address, and one IPv6 address or none, and sets it up.
+pub(super) fn exactly(wire: &mut Wire, link: &Link, address: Ipv4Net, six: Option<Ipv6Net>) -> Result<Outcome, Fault> {
+    let wanted: Vec<IpNet> = std::iter::once(IpNet::V4(address)).chain(six.map(IpNet::V6)).collect();
     let have = addresses(wire)?.into_iter().filter(|address| address.index == link.index);
-    let (right, wrong): (Vec<_>, Vec<_>) = have.partition(|address| address.address == wanted);
-    if link.up && !right.is_empty() && wrong.is_empty() {
+    let (right, wrong): (Vec<_>, Vec<_>) = have.partition(|address| wanted.contains(&address.address));
+    if link.up && right.len() == wanted.len() && wrong.is_empty() {
         return Ok(Outcome::Already);
     }
     // Wrong ones go first: with the first address of a prefix its secondary ones go too, and ours could be one.
@@ -236,12 +239,18 @@ pub(super) fn exactly(wire: &mut Wire, link: &Link, wanted: Ipv4Net) -> Result<O
             _ => {}
         }
     }
-    wire.change(
-        RouteNetlinkMessage::NewAddress(address_message(link.index, wanted)),
-        NLM_F_CREATE | NLM_F_REPLACE,
-        &format!("add {wanted} to {}", link.name),
-    )?;
+    // Before its addresses: IPv6 ones are taken only by what is up, or are lost when it goes down.
+    if six.is_some() {
+        sysctl::allow_ipv6(&link.name)?;
+    }
     set_up(wire, link)?;
+    for address in wanted {
+        wire.change(
+            RouteNetlinkMessage::NewAddress(address_message(link.index, address)),
+            NLM_F_CREATE | NLM_F_REPLACE,
+            &format!("add {address} to {}", link.name),
+        )?;
+    }
     Ok(Outcome::Done)
 }
 
@@ -255,8 +264,19 @@ pub(super) fn set_up(wire: &mut Wire, link: &Link) -> Result<Outcome, Fault> {
     Ok(Outcome::Done)
 }
 
-fn address_message(index: u32, address: Ipv4Net) -> netlink_packet_route::address::AddressMessage {
-    AddressMessageBuilder::<Ipv4Addr>::new().index(index).address(address.addr(), address.prefix_len()).build()
+fn address_message(index: u32, address: IpNet) -> AddressMessage {
+    match address {
+        IpNet::V4(net) => {
+            AddressMessageBuilder::<Ipv4Addr>::new().index(index).address(net.addr(), net.prefix_len()).build()
+        }
+        IpNet::V6(net) => {
+            let mut message =
+                AddressMessageBuilder::<Ipv6Addr>::new().index(index).address(net.addr(), net.prefix_len()).build();
+            // It is ours alone by the way it was chosen, and usable at once.
+            message.header.flags |= AddressHeaderFlags::Nodad;
+            message
+        }
+    }
 }
 
 /// The link that a step was decided on, if it is still that one and still ours.

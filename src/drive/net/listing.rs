@@ -1,11 +1,14 @@
 //! A listing of our table read back: what it says, and whether it is whole.
 
-use super::render::{BRIDGES, Chain, Element, INTERNAL, Set, Table, targets_of};
+use super::render::{
+    BRIDGES, Chain, Element, FAMILIES, FORWARDING, Family, INTERNAL, Set, Table, sources_of, targets_of,
+};
 use crate::drive::fault::Fault;
 use crate::model::{BridgeRules, Protocol, Published, Ruleset, TableSeen, Target};
+use ipnet::IpNet;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// What a listing shows of a table, in the words that [`Table`] has too.
 #[derive(Debug, PartialEq, Eq, Default)]
@@ -97,16 +100,26 @@ impl Listed {
                 Some(subnet) => (subnet, true),
                 None => (comment, false),
             };
-            if let Ok(subnet) = subnet.parse() {
-                ruleset.bridges.insert(name.trim_matches('"').to_owned(), BridgeRules { subnet, internal });
+            let (subnet, six) = subnet.split_once(' ').map_or((subnet, None), |(four, six)| (four, Some(six)));
+            if let (Ok(subnet), Ok(subnet6)) = (subnet.parse(), six.map(str::parse).transpose()) {
+                let rules = BridgeRules { subnet, subnet6, internal };
+                ruleset.bridges.insert(name.trim_matches('"').to_owned(), rules);
             }
         }
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            for (published, target) in self.elements(targets_of(protocol)).filter_map(|(key, _)| target(protocol, key))
-            {
-                ruleset.publications.entry(published).or_default().insert(target);
+            for family in FAMILIES {
+                let (targets, sources) = (targets_of(protocol, family), sources_of(protocol, family));
+                for (published, target) in self.elements(&targets).filter_map(|(key, _)| target(protocol, family, key))
+                {
+                    ruleset.publications.entry(published).or_default().insert(target);
+                }
+                for (published, net) in self.elements(&sources).filter_map(|(key, _)| source(protocol, key)) {
+                    ruleset.sources.entry(published).or_default().insert(net);
+                }
             }
         }
+        let was_off = |family: &str| self.elements(FORWARDING).any(|(key, _)| key == family);
+        ruleset.forwarding_was_off = (was_off("4"), was_off("6"));
         ruleset
     }
 
@@ -115,13 +128,22 @@ impl Listed {
     }
 }
 
-fn target(protocol: Protocol, key: &str) -> Option<(Published, Target)> {
+fn target(protocol: Protocol, family: Family, key: &str) -> Option<(Published, Target)> {
     let mut parts = key.split(" . ");
-    let host: Ipv4Addr = parts.next()?.parse().ok()?;
+    let host: IpAddr = parts.next()?.parse().ok()?;
     let port = parts.next()?.parse().ok()?;
     let target = Target { address: parts.next()?.parse().ok()?, port: parts.next()?.parse().ok()? };
-    let host_ip = Some(host).filter(|host| !host.is_unspecified());
+    let host_ip = Some(host).filter(|host| *host != family.every());
     Some((Published { protocol, host_ip, port }, target))
+}
+
+fn source(protocol: Protocol, key: &str) -> Option<(Published, IpNet)> {
+    let mut parts = key.split(" . ");
+    let host: Ipv6Addr = parts.next()?.parse().ok()?;
+    let port = parts.next()?.parse().ok()?;
+    let net = IpNet::new(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?).ok()?;
+    let host_ip = (!host.is_unspecified()).then(|| host.to_ipv4_mapped().map_or(IpAddr::V6(host), IpAddr::V4));
+    Some((Published { protocol, host_ip, port }, net))
 }
 
 /// One element: a key, or a key with data, each of them bare or wrapped with its comment.
@@ -146,7 +168,7 @@ fn value(listed: &Value) -> String {
     }
     match listed {
         // Only names of interfaces are strings that a script has to quote.
-        Value::String(word) if word.parse::<Ipv4Addr>().is_err() => format!("\"{word}\""),
+        Value::String(word) if word.parse::<IpAddr>().is_err() => format!("\"{word}\""),
         Value::String(word) => word.clone(),
         other => other.to_string(),
     }

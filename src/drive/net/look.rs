@@ -10,13 +10,13 @@ use crate::drive::fault::Fault;
 use crate::model::{
     InstanceKey, InterfaceSeen, LinkSeen, Marks, NetSeen, NetSide, NetnsSeen, NetworkKey, StrayKey, StraySeen,
 };
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
 use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The host's links, told apart.
 #[derive(Debug, Default)]
@@ -25,6 +25,7 @@ pub(super) struct Host {
     pub(super) networks: BTreeMap<NetworkKey, LinkSeen>,
     pub(super) stray_links: BTreeMap<String, LinkSeen>,
     foreign: BTreeSet<String>,
+    foreign_bridges: bool,
     /// Whose each of our links is: for the wake-ups.
     pub(super) index: Index,
     names: BTreeMap<u32, String>,
@@ -47,6 +48,7 @@ impl Lens {
         for link in links(wire)? {
             host.names.insert(link.index, link.name.clone());
             if link.group != self.marks.link_group() {
+                host.foreign_bridges |= link.kind == "bridge";
                 host.foreign.insert(link.name);
                 continue;
             }
@@ -65,6 +67,8 @@ impl Lens {
         let mut net = NetSeen {
             host_routes: host.routes(routes(&mut wire)?),
             ip_forward: sysctl::ip_forward()?,
+            ip6_forward: sysctl::ip6_forward()?,
+            foreign_bridges: host.foreign_bridges,
             networks: std::mem::take(&mut host.networks),
             stray_links: std::mem::take(&mut host.stray_links),
             foreign_links: std::mem::take(&mut host.foreign),
@@ -158,9 +162,10 @@ impl Host {
                 && !route.destination.addr().is_loopback()
                 && !route.interface.is_some_and(|index| self.ours.contains(&index))
         });
-        let named = elsewhere.map(|route| {
+        let named = elsewhere.filter_map(|route| {
+            let IpNet::V4(destination) = route.destination else { return None };
             let interface = route.interface.and_then(|index| self.names.get(&index).cloned());
-            (route.destination, interface.unwrap_or_else(|| "nowhere".to_owned()))
+            Some((destination, interface.unwrap_or_else(|| "nowhere".to_owned())))
         });
         let unique: BTreeSet<(Ipv4Net, String)> = named.collect();
         unique.into_iter().collect()
@@ -180,14 +185,22 @@ fn put(
 
 /// A netns with nothing in it.
 fn empty(inode: u64) -> NetnsSeen {
-    NetnsSeen { inode, loopback_up: false, interfaces: BTreeMap::new(), default_gateway: None }
+    let interfaces = BTreeMap::new();
+    NetnsSeen { inode, loopback_up: false, interfaces, default_gateway: None, default_gateway6: None }
 }
 
 /// The inside of the netns that the calling thread is in.
 fn inside(inode: u64) -> Result<NetnsSeen, Fault> {
     let mut wire = Wire::route()?;
     let addresses = addresses(&mut wire)?;
-    let mut seen = NetnsSeen { default_gateway: default_gateway(&routes(&mut wire)?), ..empty(inode) };
+    let mut seen = empty(inode);
+    let routes = routes(&mut wire)?;
+    if let Some(IpAddr::V4(gateway)) = default_gateway(&routes, false) {
+        seen.default_gateway = Some(gateway);
+    }
+    if let Some(IpAddr::V6(gateway)) = default_gateway(&routes, true) {
+        seen.default_gateway6 = Some(gateway);
+    }
     for link in links(&mut wire)? {
         if link.name == "lo" {
             seen.loopback_up = link.up;
@@ -201,6 +214,7 @@ fn inside(inode: u64) -> Result<NetnsSeen, Fault> {
             mac: link.mac,
             mtu: link.mtu,
             addresses: of_link(&addresses, link.index),
+            addresses6: six_of_link(&addresses, link.index),
         };
         seen.interfaces.insert(link.name, interface);
     }
@@ -208,11 +222,12 @@ fn inside(inode: u64) -> Result<NetnsSeen, Fault> {
 }
 
 /// Of several default routes, the one with the lowest metric is used.
-fn default_gateway(routes: &[Route]) -> Option<Ipv4Addr> {
+fn default_gateway(routes: &[Route], six: bool) -> Option<IpAddr> {
     let main = u32::from(libc::RT_TABLE_MAIN);
     let defaults = routes
         .iter()
-        .filter(|route| route.destination.prefix_len() == 0 && route.table == main && route.kind == libc::RTN_UNICAST);
+        .filter(|route| route.destination.prefix_len() == 0 && route.destination.addr().is_ipv6() == six)
+        .filter(|route| route.table == main && route.kind == libc::RTN_UNICAST);
     defaults.min_by_key(|route| route.metric)?.gateway
 }
 
@@ -228,13 +243,20 @@ fn seen(link: Link, addresses: &[Address]) -> LinkSeen {
         mac: link.mac,
         mtu: link.mtu,
         addresses: of_link(addresses, link.index),
+        addresses6: six_of_link(addresses, link.index),
         route_localnet: bridge && link.route_localnet,
         name: link.name,
     }
 }
 
 fn of_link(addresses: &[Address], index: u32) -> Vec<Ipv4Net> {
-    addresses.iter().filter(|address| address.index == index).map(|address| address.address).collect()
+    let own = addresses.iter().filter(|address| address.index == index);
+    own.filter_map(|address| if let IpNet::V4(net) = address.address { Some(net) } else { None }).collect()
+}
+
+fn six_of_link(addresses: &[Address], index: u32) -> Vec<Ipv6Net> {
+    let own = addresses.iter().filter(|address| address.index == index);
+    own.filter_map(|address| if let IpNet::V6(net) = address.address { Some(net) } else { None }).collect()
 }
 
 /// All links of the calling thread's netns.
@@ -247,11 +269,11 @@ pub(super) fn links(wire: &mut Wire) -> Result<Vec<Link>, Fault> {
     wire.dump(question, "list links", |kind, body| (kind == libc::RTM_NEWLINK).then(|| read::link(body)).flatten())
 }
 
-/// All IPv4 addresses of the calling thread's netns.
+/// All addresses of the calling thread's netns.
 pub(super) fn addresses(wire: &mut Wire) -> Result<Vec<Address>, Fault> {
     let question = || {
         let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::Inet;
+        message.header.family = AddressFamily::Unspec;
         RouteNetlinkMessage::GetAddress(message)
     };
     wire.dump(question, "list addresses", |kind, body| {
@@ -262,7 +284,7 @@ pub(super) fn addresses(wire: &mut Wire) -> Result<Vec<Address>, Fault> {
 fn routes(wire: &mut Wire) -> Result<Vec<Route>, Fault> {
     let question = || {
         let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
+        message.header.address_family = AddressFamily::Unspec;
         RouteNetlinkMessage::GetRoute(message)
     };
     wire.dump(question, "list routes", |kind, body| (kind == libc::RTM_NEWROUTE).then(|| read::route(body)).flatten())

@@ -118,9 +118,10 @@ impl Net {
         sight(self.shared.nft.look().await)
     }
 
-    /// Looks at `net.ipv4.ip_forward`.
-    pub async fn look_forwarding(&self) -> Sight<bool> {
-        sight(thread::run("look at ip_forward", sysctl::ip_forward).await)
+    /// Looks whether IPv4 and IPv6 are forwarded.
+    pub async fn look_forwarding(&self) -> Sight<(bool, bool)> {
+        let both = || Ok((sysctl::ip_forward()?, sysctl::ip6_forward()?));
+        sight(thread::run("look at forwarding", both).await)
     }
 
     /// Looks at a stray link or netns again.
@@ -165,14 +166,15 @@ fn act(marks: &Marks, folder: &Folder, step: &Step) -> Result<Outcome, Fault> {
         Step::AdoptNetns { name, pid, start_ticks } => return folder.adopt(name, *pid, *start_ticks),
         Step::DropNetns { netns } => return folder.drop(netns),
         Step::LoopbackUp { netns } => return inside::loopback_up(folder, netns),
-        Step::SetAddress { netns, interface, address } => {
-            return inside::set_address(folder, netns, interface, *address);
+        Step::SetAddress { netns, interface, address, six } => {
+            return inside::set_address(folder, netns, interface, *address, *six);
         }
         Step::ShapeInterface { netns, interface, mtu, mac } => {
             return inside::shape(folder, netns, interface, *mtu, *mac);
         }
         Step::SetDefaultRoute { netns, gateway } => return inside::set_default_route(folder, netns, *gateway),
-        Step::EnableForwarding => return sysctl::enable_forwarding(),
+        Step::EnableForwarding { six } => return sysctl::enable_forwarding(*six),
+        Step::RestoreForwarding { six } => return sysctl::restore_forwarding(*six),
         _ => {}
     }
     let wire = &mut Wire::route()?;
@@ -188,7 +190,7 @@ fn act(marks: &Marks, folder: &Folder, step: &Step) -> Result<Outcome, Fault> {
         Step::AttachPort { link, bridge } => links::attach(wire, marks, link, *bridge),
         Step::DropLink { link } => links::drop_link(wire, marks, link),
         Step::MakeBridge { name, mac, network: _ } => links::make_bridge(wire, marks, name, *mac),
-        Step::SetBridgeAddress { link, address } => links::bridge_address(wire, marks, link, *address),
+        Step::SetBridgeAddress { link, address, six } => links::bridge_address(wire, marks, link, *address, *six),
         Step::SetRouteLocalnet { link } => links::route_localnet(wire, marks, link),
         other => Err(Fault::Refused {
             why: format!("{} is no step of the network", other.name()),

@@ -53,13 +53,14 @@ fn table(nft: &Nft) -> Result<(), Fault> {
 fn example() -> Ruleset {
     let address = |last| Ipv4Addr::new(192, 0, 2, last);
     let subnet = Ipv4Net::new_assert(address(0), 24);
-    let target = |last| Target { address: address(last), port: 80 };
+    let target = |last| Target { address: address(last).into(), port: 80 };
     let published = |protocol, port| Published { protocol, host_ip: None, port };
     Ruleset {
-        bridges: BTreeMap::from([("bridge".to_owned(), BridgeRules { subnet, internal: false })]),
+        bridges: BTreeMap::from([("bridge".to_owned(), BridgeRules { subnet, subnet6: None, internal: false })]),
         publications: BTreeMap::from([
             (published(Protocol::Tcp, 80), BTreeSet::from([target(2)])),
             (published(Protocol::Udp, 53), BTreeSet::from([target(2), target(3)])),
         ]),
+        ..Ruleset::default()
     }
 }

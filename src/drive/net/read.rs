@@ -1,8 +1,8 @@
 //! Reads the few attributes that matter out of the kernel's messages, and steps over all others: an attribute of a
 //! foreign link that no library knows yet must not make the whole look blind.
 
-use ipnet::Ipv4Net;
-use std::net::Ipv4Addr;
+use ipnet::IpNet;
+use std::net::IpAddr;
 
 /// The attributes of a message, one after another; ends at the first one that does not fit.
 pub(super) struct Attributes<'a>(&'a [u8]);
@@ -79,8 +79,10 @@ fn number(value: &[u8], offset: usize) -> Option<u32> {
     value.get(offset..)?.first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-fn ipv4(value: &[u8]) -> Option<Ipv4Addr> {
-    <[u8; 4]>::try_from(value).ok().map(Ipv4Addr::from)
+/// An address, by its length.
+fn ip(value: &[u8]) -> Option<IpAddr> {
+    let four = || <[u8; 4]>::try_from(value).ok().map(IpAddr::from);
+    four().or_else(|| <[u8; 16]>::try_from(value).ok().map(IpAddr::from))
 }
 
 /// A link as a message tells it.
@@ -156,40 +158,48 @@ fn route_localnet(families: &[u8]) -> bool {
         .any(|(kind, conf)| kind == INET_CONF && number(conf, (ROUTE_LOCALNET - 1) * 4) == Some(1))
 }
 
-/// An IPv4 address as a message tells it.
+/// An address as a message tells it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Address {
     pub(super) index: u32,
-    pub(super) address: Ipv4Net,
+    pub(super) address: IpNet,
 }
 
-/// Reads an address message; `None` for another family.
+/// Reads an address message; `None` for another family, and for IPv6 addresses that are the link's own or will pass.
 pub(super) fn address(body: &[u8]) -> Option<Address> {
     const HEADER: usize = 8;
-    if i32::from(*body.first()?) != libc::AF_INET {
-        return None;
-    }
-    let prefix = *body.get(1)?;
+    const PERMANENT: u8 = 0x80;
+    let six = match i32::from(*body.first()?) {
+        libc::AF_INET => false,
+        libc::AF_INET6 => true,
+        _ => return None,
+    };
+    let (prefix, flags) = (*body.get(1)?, *body.get(2)?);
     let (mut own, mut other) = (None, None);
     for (kind, value) in Attributes::behind(body, HEADER) {
         match kind {
-            libc::IFA_LOCAL => own = ipv4(value),
-            libc::IFA_ADDRESS => other = ipv4(value),
+            libc::IFA_LOCAL => own = ip(value),
+            libc::IFA_ADDRESS => other = ip(value),
             _ => {}
         }
     }
-    Some(Address { index: number(body, 4)?, address: Ipv4Net::new(own.or(other)?, prefix).ok()? })
+    let address = own.or(other)?;
+    let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    if six && (flags & PERMANENT == 0 || link_local(&address)) {
+        return None;
+    }
+    Some(Address { index: number(body, 4)?, address: IpNet::new(address, prefix).ok()? })
 }
 
-/// An IPv4 route as a message tells it.
+/// A route as a message tells it.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
-    pub(super) destination: Ipv4Net,
+    pub(super) destination: IpNet,
     pub(super) table: u32,
     /// `RTN_*`.
     pub(super) kind: u8,
     pub(super) metric: u32,
-    pub(super) gateway: Option<Ipv4Addr>,
+    pub(super) gateway: Option<IpAddr>,
     /// The interface; of a multipath route, its first one.
     pub(super) interface: Option<u32>,
 }
@@ -198,13 +208,17 @@ pub(super) struct Route {
 pub(super) fn route(body: &[u8]) -> Option<Route> {
     const HEADER: usize = 12;
     const CLONED: u32 = 0x200;
-    if i32::from(*body.first()?) != libc::AF_INET || number(body, 8)? & CLONED != 0 {
+    let mut destination = match i32::from(*body.first()?) {
+        libc::AF_INET => IpAddr::from([0; 4]),
+        libc::AF_INET6 => IpAddr::from([0; 16]),
+        _ => return None,
+    };
+    if number(body, 8)? & CLONED != 0 {
         return None;
     }
     let prefix = *body.get(1)?;
-    let mut destination = Ipv4Addr::UNSPECIFIED;
     let mut route = Route {
-        destination: Ipv4Net::default(),
+        destination: IpNet::default(),
         table: u32::from(*body.get(4)?),
         kind: *body.get(7)?,
         metric: 0,
@@ -213,17 +227,29 @@ pub(super) fn route(body: &[u8]) -> Option<Route> {
     };
     for (kind, value) in Attributes::behind(body, HEADER) {
         match kind {
-            libc::RTA_DST => destination = ipv4(value)?,
+            libc::RTA_DST => destination = ip(value)?,
             libc::RTA_TABLE => route.table = number(value, 0)?,
             libc::RTA_PRIORITY => route.metric = number(value, 0)?,
-            libc::RTA_GATEWAY => route.gateway = ipv4(value),
+            libc::RTA_GATEWAY => route.gateway = ip(value),
             libc::RTA_OIF => route.interface = number(value, 0),
             libc::RTA_MULTIPATH => route.interface = number(value, 4),
             _ => {}
         }
     }
-    route.destination = Ipv4Net::new(destination, prefix).ok()?.trunc();
+    route.destination = IpNet::new(destination, prefix).ok()?.trunc();
     Some(route)
+}
+
+/// Whether an event about an address or a route can be about one of ours: IPv6 makes addresses and routes of each link's
+/// own accord, and tells of them.
+pub(super) fn concerns(kind: u16, body: &[u8]) -> bool {
+    match kind {
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => address(body).is_some(),
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
+            route(body).is_some_and(|route| route.destination.addr().is_ipv4() || route.destination.prefix_len() == 0)
+        }
+        _ => true,
+    }
 }
 
 /// Reads the id in an answer to "what is this netns called here".

@@ -77,8 +77,15 @@ impl Source for Links {
     const DOMAIN: Domain = Domain::Net;
 
     fn open(shared: &Arc<Shared>) -> io::Result<Self> {
-        let groups =
-            [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv4Route, MulticastGroup::Ipv4Netconf];
+        let groups = [
+            MulticastGroup::Link,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv4Netconf,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv6Route,
+            MulticastGroup::Ipv6Netconf,
+        ];
         let listener = Listener::open(netlink_sys::protocols::NETLINK_ROUTE, &groups.map(|group| group as u32), true)?;
         Ok(Self { listener, shared: Arc::clone(shared) })
     }
@@ -99,6 +106,9 @@ impl Shared {
     fn link_event(&self, netns: Option<u32>, kind: u16, body: &[u8]) -> Option<(Scope, &'static str)> {
         if netns.is_some() && kind == libc::RTM_NEWNETCONF {
             return None; // a setting inside a netns that nothing of ours depends on
+        }
+        if !read::concerns(kind, body) {
+            return None;
         }
         let index = &mut *self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = netns {

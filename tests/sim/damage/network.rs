@@ -25,6 +25,7 @@ impl World {
             mac: [2, 0, 0, 0, 0, 9],
             mtu: 1500,
             addresses: Vec::new(),
+            addresses6: Vec::new(),
             route_localnet: false,
         };
         self.net.links.insert(index, Link { seen, ours, peer: None });
@@ -182,7 +183,15 @@ fn strike_inside(world: &mut World, choices: &mut impl Choices) -> Option<String
         }
         _ => {
             let index = 900 + choices.below(9) as u32;
-            let extra = InterfaceSeen { index, peer_index: 0, up: true, mac: [2; 6], mtu: 1500, addresses: vec![] };
+            let extra = InterfaceSeen {
+                index,
+                peer_index: 0,
+                up: true,
+                mac: [2; 6],
+                mtu: 1500,
+                addresses: vec![],
+                addresses6: vec![],
+            };
             space.interfaces.insert("tun0".to_owned(), extra);
             "an interface of its own".to_owned()
         }

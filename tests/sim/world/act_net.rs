@@ -2,7 +2,8 @@
 
 use super::act::{done_if, refused};
 use super::{Link, Space, World};
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::IpAddr;
 use stead::model::{CauseKind, InterfaceSeen, LinkIdentity, LinkSeen, MTU, NetnsIdentity, Outcome, Step, TableSeen};
 
 impl World {
@@ -41,22 +42,28 @@ impl World {
                 space.loopback_up = true;
                 Outcome::Done
             }),
-            Step::SetAddress { netns, interface, address } => self.set_address(netns, interface, *address),
+            Step::SetAddress { netns, interface, address, six } => self.set_address(netns, interface, *address, *six),
             Step::SetDefaultRoute { netns, gateway } => self.on_space(netns, |space| {
                 let reaches = |inside: &InterfaceSeen| {
-                    inside.up && inside.addresses.iter().any(|address| address.contains(gateway))
+                    let mut all = inside.addresses.iter().map(|at| IpNet::V4(*at));
+                    let mut six = inside.addresses6.iter().map(|at| IpNet::V6(*at));
+                    inside.up && (all.any(|at| at.contains(gateway)) || six.any(|at| at.contains(gateway)))
                 };
                 if !space.interfaces.values().any(reaches) {
                     return refused(CauseKind::Failed, "network is unreachable");
                 }
-                space.default_gateway = Some(*gateway);
+                match gateway {
+                    IpAddr::V4(gateway) => space.default_gateway = Some(*gateway),
+                    IpAddr::V6(gateway) => space.default_gateway6 = Some(*gateway),
+                }
                 Outcome::Done
             }),
             Step::DropLink { link } => self.drop_link(link),
             Step::DropNetns { netns } => self.drop_netns(netns),
             Step::MakeBridge { name, mac, .. } => self.make_bridge(name, *mac),
-            Step::SetBridgeAddress { link, address } => self.on_link(link, |_, seen| {
+            Step::SetBridgeAddress { link, address, six } => self.on_link(link, |_, seen| {
                 seen.addresses = vec![*address];
+                seen.addresses6 = six.iter().copied().collect();
                 seen.up = true;
                 Outcome::Done
             }),
@@ -64,10 +71,8 @@ impl World {
                 seen.route_localnet = true;
                 Outcome::Done
             }),
-            Step::EnableForwarding => {
-                self.net.ip_forward = true;
-                Outcome::Done
-            }
+            Step::EnableForwarding { six } => self.forward(*six, true),
+            Step::RestoreForwarding { six } => self.forward(*six, false),
             other => unreachable!("{} is no step on the network", other.name()),
         }
     }
@@ -79,6 +84,11 @@ impl World {
         self.audit_ruleset(ruleset.as_ref());
         self.net.table = ruleset.clone().map(|ruleset| TableSeen { ruleset, intact: true });
         self.ring_ports("nft event");
+        Outcome::Done
+    }
+
+    fn forward(&mut self, six: bool, on: bool) -> Outcome {
+        *if six { &mut self.net.ip6_forward } else { &mut self.net.ip_forward } = on;
         Outcome::Done
     }
 
@@ -166,6 +176,7 @@ impl World {
             mac: *mac,
             mtu: *mtu,
             addresses: vec![],
+            addresses6: vec![],
         };
         let space = self.net.spaces.get_mut(inode).expect("it was found above");
         space.interfaces.insert(interface.clone(), inside);
@@ -180,6 +191,7 @@ impl World {
             mac: [0xfe, mac[1], mac[2], mac[3], mac[4], mac[5]],
             mtu: *mtu,
             addresses: vec![],
+            addresses6: vec![],
             route_localnet: false,
         };
         self.net.links.insert(index, Link { seen, ours: true, peer: Some((*inode, interface.clone())) });
@@ -202,12 +214,19 @@ impl World {
         })
     }
 
-    fn set_address(&mut self, netns: &NetnsIdentity, interface: &str, address: Ipv4Net) -> Outcome {
+    fn set_address(
+        &mut self,
+        netns: &NetnsIdentity,
+        interface: &str,
+        address: Ipv4Net,
+        six: Option<Ipv6Net>,
+    ) -> Outcome {
         self.on_space(netns, |space| {
             let Some(inside) = space.interfaces.get_mut(interface) else {
                 return Outcome::Moved;
             };
             inside.addresses = vec![address];
+            inside.addresses6 = six.into_iter().collect();
             inside.up = true;
             let gateway = space.default_gateway;
             // a route goes with the last address that it is reached by
@@ -271,6 +290,7 @@ impl World {
             mac,
             mtu: MTU,
             addresses: vec![],
+            addresses6: vec![],
             route_localnet: false,
         };
         self.net.links.insert(index, Link { seen, ours: true, peer: None });

@@ -184,6 +184,7 @@ pub struct Space {
     pub loopback_up: bool,
     pub interfaces: BTreeMap<String, stead::model::InterfaceSeen>,
     pub default_gateway: Option<Ipv4Addr>,
+    pub default_gateway6: Option<std::net::Ipv6Addr>,
 }
 
 /// The kernel's network.
@@ -197,6 +198,7 @@ pub struct Net {
     pub spaces: BTreeMap<u64, Space>,
     pub host_routes: Vec<(ipnet::Ipv4Net, String)>,
     pub ip_forward: bool,
+    pub ip6_forward: bool,
     pub table: Option<TableSeen>,
 }
 

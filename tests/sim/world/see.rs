@@ -64,7 +64,7 @@ impl World {
             }
             Key::Publication => Sighting::Publication {
                 table: Sight::Seen(self.net.table.clone()),
-                ip_forward: Sight::Seen(self.net.ip_forward),
+                ip_forward: Sight::Seen((self.net.ip_forward, self.net.ip6_forward)),
             },
             Key::Stray(key) => Sighting::Stray { key: key.clone(), found: self.look_at_stray(key) },
         }
@@ -181,6 +181,7 @@ impl World {
         let mut seen = NetSeen {
             host_routes: self.net.host_routes.clone(),
             ip_forward: self.net.ip_forward,
+            ip6_forward: self.net.ip6_forward,
             ..NetSeen::default()
         };
         for (name, inode) in &self.net.files {
@@ -229,6 +230,7 @@ impl World {
             loopback_up: space.loopback_up,
             interfaces: space.interfaces,
             default_gateway: space.default_gateway,
+            default_gateway6: space.default_gateway6,
         }
     }
 }
