@@ -62,7 +62,7 @@ fn a_dual_stack_app_is_reached_and_repaired_and_leaves_the_host_as_it_was() {
     let hosts = inside("cat /etc/hosts");
     let six = hosts.lines().find(|line| line.starts_with("fd00:77:") && line.contains("web")).expect("web by IPv6");
     let six = six.split('\t').next().unwrap();
-    assert_eq!(inside(&format!("timeout 3 wget -q -O - http://[{six}]/")), "hello\n");
+    assert_eq!(inside(&format!("busybox timeout 3 busybox wget -q -O - http://[{six}]/")), "hello\n");
     let told = instance(&status, "six/peer/1").unwrap()["addresses"].clone();
     assert!(told.to_string().contains("fd00:77::5"), "{told}");
 

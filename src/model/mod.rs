@@ -7,6 +7,7 @@
 //! properties of how the words are used are in `tests/plan_properties.rs` and `tests/simulate.rs`.
 
 mod decision;
+mod identity;
 mod lifecycle;
 mod mount;
 mod name;
@@ -24,6 +25,7 @@ mod step;
 mod time;
 
 pub use decision::*;
+pub use identity::*;
 pub use lifecycle::*;
 pub use mount::*;
 pub use name::*;

@@ -3,6 +3,7 @@
 //! A step that destroys carries the identity it was decided on; the driver compares it again at the moment of acting
 //! and answers [`Outcome::Moved`](super::Outcome::Moved) if it differs. A step says everything that its driver needs: drivers choose nothing.
 
+use super::identity::{ContainerIdentity, LinkIdentity, NetnsIdentity};
 use super::name::{InstanceKey, NetworkKey, SpecDigest, VolumeKey};
 use super::ruleset::Ruleset;
 use super::seen::{Domain, Exit, Record, Run};
@@ -353,35 +354,6 @@ pub struct GrantFile {
     pub mode: u32,
     /// All of its content.
     pub content: Sealed,
-}
-
-/// A container that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ContainerIdentity {
-    /// Its id.
-    pub id: String,
-    /// When its record was made.
-    pub created_at: Timestamp,
-}
-
-/// A link that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LinkIdentity {
-    /// Its index.
-    pub index: u32,
-    /// Its name.
-    pub name: String,
-    /// Its alias.
-    pub alias: Option<String>,
-}
-
-/// A netns that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NetnsIdentity {
-    /// Its name under `/run/netns`.
-    pub name: String,
-    /// Its inode; 0 when the file is no netns.
-    pub inode: u64,
 }
 
 /// A file that is mounted into an instance.
