@@ -229,3 +229,58 @@ fn names_are_told_as_the_file_says_and_change_under_the_running_task() {
         );
     }
 }
+
+const SHARED: &str = r#"
+services:
+  owner:
+    image: busybox:lab
+    command: [sleep, inf]
+    ports: ["8080:80"]
+    stop_signal: SIGKILL
+    restart: always
+  guest:
+    image: busybox:lab
+    command: [httpd, -f, -p, "80", -h, /www]
+    network_mode: service:owner
+    stop_signal: SIGKILL
+    restart: always
+"#;
+
+#[test]
+fn a_service_has_the_network_of_another_and_keeps_it_when_that_one_restarts() {
+    let (scene, agent) = start(SHARED, 2);
+    let get = || scene.client("busybox wget -q -O - http://192.0.2.1:8080/");
+    assert_eq!(await_until("the guest by the owner's port", LONG, get), "hello\n");
+    let status = scene.status().unwrap();
+    let (owner, guest) = (pid(&status, "net/owner/1"), pid(&status, "net/guest/1"));
+    let netns = |pid: u32| scene.sh(&format!("readlink /proc/{pid}/ns/net"));
+    let shared = netns(owner);
+    assert_eq!(netns(guest), shared);
+    let hosts = within(&scene, "net/guest/1", "cat /etc/hosts");
+    let own = within(&scene, "net/guest/1", "ip -o -4 addr show eth0");
+    let own = own.split("inet ").nth(1).unwrap().split('/').next().unwrap();
+    assert!(hosts.contains(&format!("{own}\tnet-guest-1\n")), "its own name is at that address: {hosts}");
+
+    // The owner ends and comes back; the guest does not notice, nor does its client.
+    scene.kill(owner, nix::sys::signal::Signal::SIGKILL);
+    let second = pid_after(&scene, "net/owner/1", owner);
+    assert_eq!(netns(second), shared, "the network is the owner's, not the process's");
+    assert_eq!(pid(&scene.status().unwrap(), "net/guest/1"), guest);
+    assert_eq!(get().unwrap(), "hello\n");
+
+    // So it is when the netns file is lost while the owner is down and only the guest lives in it.
+    agent.kill();
+    let name = scene.sh("ls /run/netns | grep -E '^stead-[0-9a-f]{16}$'");
+    let container = instance(&status, "net/owner/1").unwrap()["container_id"].as_str().unwrap().to_owned();
+    scene.sh(&format!("ctr -n stead task rm -f {container}; umount /run/netns/{0}; rm /run/netns/{0}", name.trim()));
+    let _agent = scene.agent(&["--pool", "10.77.0.0/16"]);
+    let third = pid_after(&scene, "net/owner/1", second);
+    assert_eq!(netns(third), shared, "the guest's network was taken up again");
+    assert_eq!(pid(&scene.status().unwrap(), "net/guest/1"), guest);
+    assert_eq!(await_until("the port again", LONG, get), "hello\n");
+
+    scene.unfile("net.yaml");
+    scene.await_settled(LONG, |status| running(status, 0));
+    assert_eq!(scene.sh("ls /run/netns | grep -c ^stead-[0-9a-f]*$ || true").trim(), "0", "nothing is left");
+    scene.assert_foreign_untouched();
+}
