@@ -285,7 +285,7 @@ pub enum Step {
         /// IPv6.
         six: bool,
     },
-    /// Replaces our nft table in one transaction; `None` removes it.
+    /// Makes our nft table say this, in one transaction; `None` removes it.
     ApplyRuleset {
         /// The table's content.
         ruleset: Option<Ruleset>,

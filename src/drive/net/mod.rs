@@ -12,6 +12,7 @@
 //! namespace of its own.
 
 mod conntrack;
+mod delta;
 mod events;
 mod firewall;
 mod inside;

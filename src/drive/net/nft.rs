@@ -2,6 +2,7 @@
 //! taken or none.
 
 use super::conntrack;
+use super::delta;
 use super::listing;
 use super::read::Attributes;
 use super::render::{self, Table};
@@ -67,7 +68,7 @@ impl Nft {
         }
     }
 
-    /// Replaces the table, and cuts the flows that would go on to where the old one sent them.
+    /// Makes the table say this, in one transaction, and cuts the flows that would go on to where the old one sent them.
     pub(super) async fn apply(&self, ruleset: Option<&Ruleset>) -> Result<Outcome, Fault> {
         let Some(ruleset) = ruleset else {
             if self.state().await?.is_none() {
@@ -76,7 +77,12 @@ impl Nft {
             self.run(&["-f", "-"], &render::removal(&self.table)).await?;
             return Ok(Outcome::Done);
         };
-        self.run(&["-f", "-"], &Table::of(ruleset).script(&self.table)).await?;
+        let table = Table::of(ruleset);
+        let whole = || table.script(&self.table);
+        // A table that is as it was made is changed where it differs; any other is replaced.
+        let seen = self.look().await?.filter(|seen| seen.intact).map(|seen| Table::of(&seen.ruleset));
+        let delta = seen.and_then(|old| delta::script(&self.table, &old, &table));
+        self.run(&["-f", "-"], &delta.unwrap_or_else(whole)).await?;
         let wanted = ruleset.clone();
         thread::run("cut stale flows", move || conntrack::cut(&wanted)).await?;
         // Only now is the table whole: an agent that dies before this line does the step again.

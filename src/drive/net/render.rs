@@ -404,7 +404,7 @@ impl Set {
 }
 
 impl Element {
-    fn written(&self, key: &str) -> String {
+    pub(super) fn written(&self, key: &str) -> String {
         let comment = self.comment.as_ref().map(|comment| format!(" comment {}", quoted(comment)));
         let data = self.data.as_ref().map(|data| format!(" : {data}"));
         format!("{key}{}{}", comment.unwrap_or_default(), data.unwrap_or_default())
@@ -421,10 +421,17 @@ impl Chain {
         if let Some((kind, hook, priority)) = self.base {
             let _ = writeln!(text, "    type {kind} hook {hook} priority {priority}\n    policy accept");
         }
-        for Rule { text: rule, comment } in &self.rules {
-            let _ = writeln!(text, "    {rule} comment {}", quoted(comment));
+        for rule in &self.rules {
+            let _ = writeln!(text, "    {}", rule.written());
         }
         text.push_str("  }\n");
+    }
+}
+
+impl Rule {
+    /// As a script writes it.
+    pub(super) fn written(&self) -> String {
+        format!("{} comment {}", self.text, quoted(&self.comment))
     }
 }
 
