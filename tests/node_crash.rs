@@ -83,6 +83,8 @@ fn interrupted_after_every_step(version: Version, flag: &str, expected: fn(ExitS
             &format!("removing, interrupted after step {steps}"),
         );
         forget_image(&scene);
+        // It stays on for somebody else's bridge; off again, each round has to switch it on and to remember that.
+        scene.sh("sysctl -qw net.ipv4.ip_forward=0");
         scene.edit("shop.yaml", APP);
         let up = scene.agent_until_end(&["--once", "--timeout", "40s", flag, &number]);
         assert!(expected(up) || up.success(), "interrupted after step {steps} of making: {up}");
