@@ -1,4 +1,4 @@
-//! Compiles the helper that the agent carries in itself (`helper/main.rs`): static, so that it runs in any image.
+//! Compiles the helper that the agent carries in itself (`src/side/helper.rs`): static, so that it runs in any image.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 #[expect(clippy::disallowed_methods, reason = "a build script is told everything by its environment, and runs rustc")]
 fn main() {
-    println!("cargo:rerun-if-changed=helper/main.rs");
+    println!("cargo:rerun-if-changed=src/side/helper.rs");
     println!("cargo:rerun-if-changed=build.rs");
     let told = |name: &str| env::var(name).unwrap_or_default();
     let output = PathBuf::from(told("OUT_DIR")).join("helper");
@@ -21,6 +21,6 @@ fn main() {
     if let Ok(linker) = linker {
         rustc.args(["-C", &format!("linker={linker}")]);
     }
-    let status = rustc.arg("-o").arg(&output).arg("helper/main.rs").status();
-    assert!(status.is_ok_and(|status| status.success()), "rustc does not compile helper/main.rs");
+    let status = rustc.arg("-o").arg(&output).arg("src/side/helper.rs").status();
+    assert!(status.is_ok_and(|status| status.success()), "rustc does not compile src/side/helper.rs");
 }

@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The helper program (`helper/main.rs`).
+/// The helper program (`src/side/helper.rs`).
 const HELPER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
 /// Where a shim of this kind looks up how to read its options.
 const OPTIONS: &str = "containerd.runc.v1.Options";
