@@ -77,6 +77,39 @@ async fn a_whole_life_step_by_step(rig: Rig) {
     assert_eq!(sh("ls /run/stead/exits"), "");
 }
 
+on_both!(
+    /// A start that was cut off between opening the runtime's FIFO and saying so: containerd goes on calling it
+    /// created, and would hang in the next start.
+    what_has_begun_is_running_whatever_containerd_says
+);
+async fn what_has_begun_is_running_whatever_containerd_says(rig: Rig) {
+    let web = key("web");
+    let container = rig
+        .make(&web, json!({"command": ["sh", "-c", "trap 'exit 3' TERM; echo up; while :; do sleep 0.02; done"]}))
+        .await;
+    rig.done(Step::CreateTask { container: container.clone() }).await;
+    let TaskSeen::Created { pid } = rig.container(&web).await.task else { panic!("not created") };
+    sh(&format!("head -c 1 /run/containerd/runc/stead/{}/exec.fifo >/dev/null", container.id));
+    assert_eq!(rig.output(&web, 1), ["up"]);
+    assert!(rig.ctr("task ls").contains("CREATED"), "containerd says what it believes");
+    assert_eq!(rig.container(&web).await.task, TaskSeen::Running { pid, start_ticks: ticks(pid) });
+    assert_eq!(rig.driver.perform(Step::StartTask { container: container.clone(), pid }).await, Outcome::Already);
+    assert_eq!(rig.driver.perform(Step::DeleteTask { container: container.clone(), pid }).await, Outcome::Moved);
+    let stop = Step::StopTask {
+        container: container.clone(),
+        pid,
+        start_ticks: ticks(pid),
+        signal: "SIGTERM".to_owned(),
+        at: Timestamp(7),
+        unhealthy: false,
+    };
+    rig.done(stop).await;
+    let (_, exit) = rig.until("the exit", &web, stopped).await;
+    assert_eq!((exit.pid, exit.status), (pid, ExitStatus::Code(3)));
+    rig.done(Step::DeleteTask { container: container.clone(), pid }).await;
+    rig.done(Step::DeleteContainer { container }).await;
+}
+
 fn stopped(seen: &stead::model::ContainerSeen) -> Option<Exit> {
     match &seen.task {
         TaskSeen::Stopped(exit) => Some(exit.clone()),

@@ -12,6 +12,14 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// Whether the process of a made task runs its program already: until then the runtime's init holds the FIFO that a
+/// start opens. `false` where the kernel does not show it.
+pub fn has_begun(pid: u32) -> bool {
+    let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let mut waits = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    start_ticks(pid).is_some() && !waits.any(|link| link.ends_with("exec.fifo"))
+}
+
 /// The id of this boot of the machine.
 pub fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())

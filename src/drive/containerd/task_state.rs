@@ -40,10 +40,18 @@ impl Containerd {
     }
 
     /// What containerd says of a task; `None` for NotFound.
+    ///
+    /// Where its Start was cut off (by the death of containerd, or of who asked for it), containerd goes on calling
+    /// `created` what has long begun, and another Start hangs. The kernel knows better.
     pub(super) async fn get_task(&self, id: &str) -> Result<Option<Process>, CallError> {
         let request = self.link().request(GetRequest { container_id: id.to_owned(), exec_id: String::new() });
         match self.link().read("Tasks.Get", STATE, self.link().tasks().get(request)).await {
-            Ok(answer) => Ok(answer.process),
+            Ok(answer) => Ok(answer.process.map(|mut process| {
+                if process.status() == Status::Created && process::has_begun(process.pid) {
+                    process.set_status(Status::Running);
+                }
+                process
+            })),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
