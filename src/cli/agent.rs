@@ -22,6 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// The flags of `agent`.
 #[derive(Debug, Args)]
@@ -65,7 +69,7 @@ pub fn run(paths: &Paths, flags: &Flags, out: &mut Out) -> Result<ExitCode, Fail
     log(flags)?;
     make_places(paths)?;
     let _lock = lock(paths)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail("cannot start the runtime", &error))?;
     let ended = runtime.block_on(keep(paths, flags, out))?;
     // looks that still run on helper threads change nothing and are not waited for
@@ -187,17 +191,14 @@ fn lock(paths: &Paths) -> Result<Flock<File>, Failure> {
 fn log(flags: &Flags) -> Result<(), Failure> {
     let shown_already = flags.once && std::io::stderr().is_terminal();
     let level = flags.log_level.as_deref().unwrap_or(if shown_already { "warn" } else { "info" });
-    let filter = tracing_subscriber::EnvFilter::try_new(level)
-        .map_err(|error| fail("--log-level", &error).code(super::USAGE))?;
+    let filter: Targets = level.parse().map_err(|error| fail("--log-level", &error).code(super::USAGE))?;
     // a log reader that has gone is no reason to end: a line that cannot be written is dropped in silence
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .log_internal_errors(false);
-    let result = match flags.log_format {
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).log_internal_errors(false);
+    let lines = match flags.log_format {
+        LogFormat::Text => lines.with_ansi(false).boxed(),
+        LogFormat::Json => lines.json().boxed(),
     };
-    result.map_err(|error| fail("cannot start the log", &*error))
+    let result = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
+    result.map_err(|error| fail("cannot start the log", &error))
 }

@@ -10,6 +10,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// A save is several events; they belong together when they come within this time of each other.
 const QUIET: Duration = Duration::from_millis(50);
+/// The same while every file that changed came whole (renamed into place, or written and closed): what may follow is
+/// another file of the same copy, which is on its way by then.
+const QUIET_WHOLE: Duration = Duration::from_millis(10);
 /// A directory that never gets quiet is read all the same after this time.
 const QUIET_MAX: Duration = Duration::from_millis(500);
 /// How often files are compared where no event may come (NFS, overlay lower layers, bind mounts).
@@ -45,6 +48,33 @@ pub struct Watch {
     writing: BTreeMap<PathBuf, Instant>,
     /// Whether some directory could not be watched.
     pub blind: bool,
+}
+
+/// Whether what was gathered so far is a finished save.
+#[derive(Default)]
+struct Half {
+    /// Files that were begun and not finished.
+    begun: BTreeSet<PathBuf>,
+    /// Whether something went away: half of a save by editors that move the old file aside first.
+    gone: bool,
+}
+
+impl Half {
+    fn take(&mut self, event: &inotify::EventOwned, path: Option<PathBuf>) {
+        match path {
+            Some(path) if event.mask.intersects(EventMask::CLOSE_WRITE | EventMask::MOVED_TO) => {
+                self.begun.remove(&path);
+            }
+            Some(path) if event.mask.intersects(EventMask::CREATE | EventMask::MODIFY) => {
+                self.begun.insert(path);
+            }
+            _ => self.gone = true,
+        }
+    }
+
+    fn quiet(&self) -> Duration {
+        if self.begun.is_empty() && !self.gone { QUIET_WHOLE } else { QUIET }
+    }
 }
 
 impl Watch {
@@ -105,32 +135,42 @@ impl Watch {
     /// Waits until something relevant has happened and it is quiet again, or until it is time to compare.
     pub async fn ring(&mut self, relevant: &(dyn Fn(&Path, bool) -> bool + Sync), hurry: bool) -> Ring {
         if std::mem::take(&mut self.added) {
-            self.gather(relevant).await;
+            self.gather(relevant, Half { gone: true, ..Half::default() }).await;
             return Ring::Sweep;
         }
         let sweep = Instant::now() + if hurry || self.blind { SWEEP_BLIND } else { SWEEP };
         let overdue = self.writing.values().min().map(|begun| *begun + WRITING_MAX);
+        let mut half = Half::default();
         loop {
             match self.event(sweep.min(overdue.unwrap_or(sweep))).await {
                 None if overdue.is_some_and(|overdue| overdue <= Instant::now()) => return Ring::Event,
                 None => return Ring::Sweep,
-                Some(event) if self.counts(&event, relevant) => break,
+                Some(event) if self.counts(&event, relevant) => {
+                    half.take(&event, self.path(&event));
+                    break;
+                }
                 Some(_) => {}
             }
         }
-        self.gather(relevant).await;
+        self.gather(relevant, half).await;
         Ring::Event
     }
 
     /// Takes events until it is quiet.
-    async fn gather(&mut self, relevant: &(dyn Fn(&Path, bool) -> bool + Sync)) {
+    async fn gather(&mut self, relevant: &(dyn Fn(&Path, bool) -> bool + Sync), mut half: Half) {
         let latest = Instant::now() + QUIET_MAX;
-        let mut quiet = Instant::now() + QUIET;
+        let mut quiet = Instant::now() + half.quiet();
         while let Some(event) = self.event(quiet.min(latest)).await {
             if self.counts(&event, relevant) {
-                quiet = Instant::now() + QUIET;
+                half.take(&event, self.path(&event));
+                quiet = Instant::now() + half.quiet();
             }
         }
+    }
+
+    /// The file that an event is about.
+    fn path(&self, event: &inotify::EventOwned) -> Option<PathBuf> {
+        Some(self.paths.get(&event.wd)?.join(event.name.as_ref()?))
     }
 
     /// The files that somebody is in the middle of writing.
