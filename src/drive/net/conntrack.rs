@@ -38,7 +38,7 @@ struct Flow {
 /// Cuts every UDP flow to an address of the host that does not go where the ruleset sends it.
 pub(super) fn cut(ruleset: &Ruleset) -> Result<(), Fault> {
     let own: BTreeSet<IpAddr> =
-        look::addresses(&mut Wire::route()?)?.into_iter().map(|address| address.address.addr()).collect();
+        look::addresses(&mut Wire::route()?, look::ALL)?.into_iter().map(|address| address.address.addr()).collect();
     let local = |address: &IpAddr| own.contains(address) || address.is_loopback();
     let mut wire = Wire::netfilter()?;
     let question = || Netfilter::new(SUBSYSTEM, GET, libc::AF_UNSPEC);

@@ -221,7 +221,7 @@ fn nsid(wire: &mut Wire, path: &Path) -> Result<Option<u32>, Fault> {
 /// Gives an interface exactly one IPv4 address, and one IPv6 address or none, and sets it up.
 pub(super) fn exactly(wire: &mut Wire, link: &Link, address: Ipv4Net, six: Option<Ipv6Net>) -> Result<Outcome, Fault> {
     let wanted: Vec<IpNet> = std::iter::once(IpNet::V4(address)).chain(six.map(IpNet::V6)).collect();
-    let have = addresses(wire)?.into_iter().filter(|address| address.index == link.index);
+    let have = addresses(wire, link.index)?.into_iter().filter(|address| address.index == link.index);
     let (right, wrong): (Vec<_>, Vec<_>) = have.partition(|address| wanted.contains(&address.address));
     if link.up && right.len() == wanted.len() && wrong.is_empty() {
         return Ok(Outcome::Already);

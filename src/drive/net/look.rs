@@ -1,5 +1,7 @@
-//! Looks: one dump of links, addresses and routes of the host, then the inside of each netns, on one thread.
+//! Looks: one dump of links, addresses and routes of the host, then the inside of each netns, on one thread. A look at
+//! one object asks for its own links only.
 
+use super::links::{Wanted, find};
 use super::netns::{Folder, enter};
 use super::owners::{Owner, Owners};
 use super::read::{self, Address, Link, Route};
@@ -8,7 +10,7 @@ use super::wakes::Index;
 use super::wire::Wire;
 use crate::drive::fault::Fault;
 use crate::model::{
-    InstanceKey, InterfaceSeen, LinkSeen, Marks, NetSeen, NetSide, NetnsSeen, NetworkKey, StrayKey, StraySeen,
+    InstanceKey, InterfaceSeen, Key, LinkSeen, Marks, NetSeen, NetSide, NetnsSeen, NetworkKey, StrayKey, StraySeen,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use netlink_packet_route::address::AddressMessage;
@@ -17,6 +19,9 @@ use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+/// The addresses of all links.
+pub(super) const ALL: u32 = 0;
 
 /// The host's links, told apart.
 #[derive(Debug, Default)]
@@ -32,18 +37,27 @@ pub(super) struct Host {
     ours: BTreeSet<u32>,
 }
 
+/// What a single link is asked for by: the name that it was made with, or the number that it had.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Handle {
+    Name(String),
+    Number(u32),
+}
+
 /// What a look needs to know.
 #[derive(Debug, Clone)]
 pub(super) struct Lens {
     pub(super) marks: Marks,
     pub(super) owners: std::sync::Arc<Owners>,
     pub(super) folder: Folder,
+    /// The links that were the object's own a moment ago, should they have lost their names since.
+    pub(super) before: Vec<u32>,
 }
 
 impl Lens {
-    /// Looks at the host's links and tells them apart.
+    /// Looks at all of the host's links and tells them apart.
     pub(super) fn host(&self, wire: &mut Wire) -> Result<Host, Fault> {
-        let addresses = addresses(wire)?;
+        let addresses = addresses(wire, ALL)?;
         let mut host = Host::default();
         for link in links(wire)? {
             host.names.insert(link.index, link.name.clone());
@@ -52,12 +66,33 @@ impl Lens {
                 host.foreign.insert(link.name);
                 continue;
             }
-            let owner = Owner::of(&self.marks, &self.owners, &link);
-            host.ours.insert(link.index);
-            host.index.add(link.index, owner.clone(), link.peer_nsid);
-            host.place(&self.marks, owner, seen(link, &addresses));
+            host.take(self, link, &addresses);
         }
         Ok(host)
+    }
+
+    /// Looks at an object's own links, and at no other: each step is followed by a look, and a node has many links.
+    fn own(&self, wire: &mut Wire, key: &Key, host: &mut Host) -> Result<(), Fault> {
+        let names = self.owners.links_of(key).map(|name| Handle::Name(name.to_owned()));
+        let handles: Vec<Handle> = names.chain(self.before.iter().copied().map(Handle::Number)).collect();
+        handles.into_iter().try_for_each(|handle| self.one(wire, &handle, host))
+    }
+
+    /// Looks at one link.
+    fn one(&self, wire: &mut Wire, handle: &Handle, host: &mut Host) -> Result<(), Fault> {
+        let wanted = match handle {
+            Handle::Name(name) => Wanted::Name(name),
+            Handle::Number(number) => Wanted::Index(*number),
+        };
+        let ours = find(wire, wanted)?.filter(|link| link.group == self.marks.link_group());
+        match ours.filter(|link| !host.ours.contains(&link.index)) {
+            Some(link) => {
+                let addresses = addresses(wire, link.index)?;
+                host.take(self, link, &addresses);
+            }
+            None => {}
+        }
+        Ok(())
     }
 
     /// Looks at everything. The calling thread ends up in some netns.
@@ -95,18 +130,35 @@ impl Lens {
 
     /// Looks at one instance. The calling thread may end up in its netns.
     pub(super) fn instance(&self, key: &InstanceKey) -> Result<(Option<NetSide>, Host), Fault> {
-        let mut host = self.host(&mut Wire::route()?)?;
-        let links = host.instances.remove(key).unwrap_or_default();
+        let (mut wire, mut host) = (Wire::route()?, Host::default());
+        self.own(&mut wire, &Key::Instance(key.clone()), &mut host)?;
         let netns = self.netns(&self.marks.netns(key))?.map(|(_, netns)| netns);
+        // a link of another name is still led to by its other end (the socket stays the host's, wherever the thread is)
+        for interface in netns.iter().flat_map(|netns| netns.interfaces.values()).filter(|one| one.peer_index != 0) {
+            self.one(&mut wire, &Handle::Number(interface.peer_index), &mut host)?;
+        }
+        let links = host.instances.remove(key).unwrap_or_default();
         let nothing = netns.is_none() && links.is_empty();
         Ok(((!nothing).then_some(NetSide { netns, links }), host))
+    }
+
+    /// Looks at one network's bridge.
+    pub(super) fn network(&self, key: &NetworkKey) -> Result<(Option<LinkSeen>, Host), Fault> {
+        let mut host = Host::default();
+        self.own(&mut Wire::route()?, &Key::Network(key.clone()), &mut host)?;
+        Ok((host.networks.remove(key), host))
     }
 
     /// Looks at a stray.
     pub(super) fn stray(&self, key: &StrayKey) -> Result<StraySeen, Fault> {
         Ok(match key {
             StrayKey::Link(name) => {
-                let mut host = self.host(&mut Wire::route()?)?;
+                let (mut wire, mut host) = (Wire::route()?, Host::default());
+                self.one(&mut wire, &Handle::Name(name.clone()), &mut host)?;
+                // whoever has an owner is a stray only beside a link that has the owner's name
+                for owner in host.index.owners() {
+                    self.own(&mut wire, &owner.key(), &mut host)?;
+                }
                 host.stray_links.remove(name).map_or(StraySeen::Gone, StraySeen::Link)
             }
             StrayKey::Netns(name) => {
@@ -132,6 +184,14 @@ impl Lens {
 }
 
 impl Host {
+    /// Takes in a link of ours.
+    fn take(&mut self, lens: &Lens, link: Link, addresses: &[Address]) {
+        let owner = Owner::of(&lens.marks, &lens.owners, &link);
+        self.ours.insert(link.index);
+        self.index.add(link.index, owner.clone(), link.peer_nsid);
+        self.place(&lens.marks, owner, seen(link, addresses));
+    }
+
     /// Puts a link of ours to its owner. Of two that claim one place, the one with the right name has it.
     fn place(&mut self, marks: &Marks, owner: Option<Owner>, link: LinkSeen) {
         let Some(owner) = owner else {
@@ -192,7 +252,7 @@ fn empty(inode: u64) -> NetnsSeen {
 /// The inside of the netns that the calling thread is in.
 fn inside(inode: u64) -> Result<NetnsSeen, Fault> {
     let mut wire = Wire::route()?;
-    let addresses = addresses(&mut wire)?;
+    let addresses = addresses(&mut wire, ALL)?;
     let mut seen = empty(inode);
     let routes = routes(&mut wire)?;
     if let Some(IpAddr::V4(gateway)) = default_gateway(&routes, false) {
@@ -269,11 +329,12 @@ pub(super) fn links(wire: &mut Wire) -> Result<Vec<Link>, Fault> {
     wire.dump(question, "list links", |kind, body| (kind == libc::RTM_NEWLINK).then(|| read::link(body)).flatten())
 }
 
-/// All addresses of the calling thread's netns.
-pub(super) fn addresses(wire: &mut Wire) -> Result<Vec<Address>, Fault> {
+/// The addresses of one link of the calling thread's netns, or of all for 0. (A kernel before 4.20 lists all.)
+pub(super) fn addresses(wire: &mut Wire, index: u32) -> Result<Vec<Address>, Fault> {
     let question = || {
         let mut message = AddressMessage::default();
         message.header.family = AddressFamily::Unspec;
+        message.header.index = index;
         RouteNetlinkMessage::GetAddress(message)
     };
     wire.dump(question, "list addresses", |kind, body| {

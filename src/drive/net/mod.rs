@@ -36,7 +36,7 @@ pub use probe::{Tried, probe};
 use super::fault::Fault;
 use super::{Counters, Wake, sight, thread};
 use crate::model::{
-    InstanceKey, LinkSeen, Marks, NetSeen, NetSide, NetnsIdentity, NetworkKey, Outcome, Sight, Step, StrayKey,
+    InstanceKey, Key, LinkSeen, Marks, NetSeen, NetSide, NetnsIdentity, NetworkKey, Outcome, Sight, Step, StrayKey,
     StraySeen, TableSeen,
 };
 use futures::Stream;
@@ -91,26 +91,25 @@ impl Net {
 
     /// Looks at all links, netns and settings.
     pub async fn look_net(&self) -> Sight<NetSeen> {
-        let lens = self.lens();
+        let lens = self.lens(None);
         let looked = thread::run("look at the network", move || lens.whole()).await;
-        sight(looked.map(|(net, host)| self.told(net, host)))
+        sight(looked.map(|(net, host)| {
+            self.shared.learn(host.index);
+            net
+        }))
     }
 
     /// Looks at one instance; `None` when nothing of it is there.
     pub async fn look_instance(&self, key: &InstanceKey) -> Sight<Option<NetSide>> {
-        let (lens, key) = (self.lens(), key.clone());
+        let (lens, key) = (self.lens(Some(Key::Instance(key.clone()))), key.clone());
         let looked = thread::run("look at an instance's network", move || lens.instance(&key)).await;
         sight(looked.map(|(side, host)| self.told(side, host)))
     }
 
     /// Looks at one network; `None` when it has no bridge.
     pub async fn look_network(&self, key: &NetworkKey) -> Sight<Option<LinkSeen>> {
-        let (lens, key) = (self.lens(), key.clone());
-        let looked = thread::run("look at a bridge", move || {
-            let mut host = lens.host(&mut Wire::route()?)?;
-            Ok((host.networks.remove(&key), host))
-        })
-        .await;
+        let (lens, key) = (self.lens(Some(Key::Network(key.clone()))), key.clone());
+        let looked = thread::run("look at a bridge", move || lens.network(&key)).await;
         sight(looked.map(|(bridge, host)| self.told(bridge, host)))
     }
 
@@ -127,7 +126,7 @@ impl Net {
 
     /// Looks at a stray link or netns again.
     pub async fn look_stray(&self, key: &StrayKey) -> Sight<StraySeen> {
-        let (lens, key) = (self.lens(), key.clone());
+        let (lens, key) = (self.lens(None), key.clone());
         sight(thread::run("look at a stray", move || lens.stray(&key)).await)
     }
 
@@ -149,13 +148,18 @@ impl Net {
         wakes::all(&self.shared)
     }
 
-    fn lens(&self) -> Lens {
+    fn lens(&self, of: Option<Key>) -> Lens {
         let shared = &self.shared;
-        Lens { marks: shared.marks.clone(), owners: shared.owners(), folder: shared.folder.clone() }
+        Lens {
+            marks: shared.marks.clone(),
+            owners: shared.owners(),
+            folder: shared.folder.clone(),
+            before: of.map(|key| shared.links_of(&key)).unwrap_or_default(),
+        }
     }
 
     fn told<T>(&self, seen: T, host: Host) -> T {
-        self.shared.learn(host.index);
+        self.shared.learn_more(host.index);
         seen
     }
 }

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Owners {
     links: BTreeMap<String, Owner>,
     netns: BTreeMap<String, InstanceKey>,
+    /// The names of each object's links.
+    names: BTreeMap<Key, BTreeSet<String>>,
 }
 
 /// Whose a link is.
@@ -71,23 +73,35 @@ impl Owners {
         for (instance, networks) in instances {
             owners.netns.insert(marks.netns(&instance), instance.clone());
             for network in networks {
-                owners.links.insert(marks.link(&instance, &network), Owner::Instance(instance.clone(), network));
+                let name = marks.link(&instance, &network);
+                owners.add(name, Owner::Instance(instance.clone(), network));
             }
         }
         for network in networks {
-            owners.links.insert(marks.bridge(&network), Owner::Network(network));
+            owners.add(marks.bridge(&network), Owner::Network(network));
         }
         owners
     }
 
     /// Takes in a bridge whose name is the user's.
     pub fn add_bridge(&mut self, name: String, network: NetworkKey) {
-        self.links.insert(name, Owner::Network(network));
+        self.add(name, Owner::Network(network));
+    }
+
+    fn add(&mut self, name: String, owner: Owner) {
+        self.names.entry(owner.key()).or_default().insert(name.clone());
+        self.links.insert(name, owner);
     }
 
     /// Whose a link of this name is.
     pub fn link(&self, name: &str) -> Option<&Owner> {
         self.links.get(name)
+    }
+
+    /// The names that an object's links are made with.
+    pub(super) fn links_of(&self, key: &Key) -> impl Iterator<Item = &str> {
+        let own = self.names.get(key).into_iter().flatten();
+        own.map(String::as_str)
     }
 
     /// Whose a netns of this name is.

@@ -14,7 +14,7 @@ use crate::model::{Domain, InstanceKey, Key, Marks, Scope};
 use futures::{Stream, StreamExt as _, stream};
 use inotify::{EventMask, EventStream, Inotify, WatchMask};
 use rtnetlink::MulticastGroup;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -34,9 +34,23 @@ impl Shared {
         self.owners.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes in what a look found.
+    /// Takes in what a look at everything found.
     pub(super) fn learn(&self, index: Index) {
         *self.index.lock().unwrap_or_else(PoisonError::into_inner) = index;
+    }
+
+    /// Takes in what a look at one object found.
+    pub(super) fn learn_more(&self, mut index: Index) {
+        let known = &mut *self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        known.links.append(&mut index.links);
+        known.netns.append(&mut index.netns);
+    }
+
+    /// The numbers of the links that an object had.
+    pub(super) fn links_of(&self, key: &Key) -> Vec<u32> {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = index.links.iter().filter(|(_, owner)| owner.as_ref().is_some_and(|owner| owner.key() == *key));
+        own.map(|(number, _)| *number).collect()
     }
 }
 
@@ -49,6 +63,11 @@ pub(super) struct Index {
 }
 
 impl Index {
+    /// The owners of what is in it.
+    pub(super) fn owners(&self) -> BTreeSet<Owner> {
+        self.links.values().flatten().cloned().collect()
+    }
+
     /// Takes a link of ours in.
     pub(super) fn add(&mut self, index: u32, owner: Option<Owner>, peer_nsid: Option<u32>) {
         if let (Some(Owner::Instance(instance, _)), Some(id)) = (&owner, peer_nsid) {

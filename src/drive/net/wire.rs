@@ -57,6 +57,8 @@ impl Wire {
             socket.connect(&SocketAddr::new(0, 0))?;
             socket.set_ext_ack(true)?;
             socket.set_cap_ack(true)?;
+            // A kernel that cannot narrow a list down lists all; the reader picks its own all the same.
+            let _ = socket.set_netlink_get_strict_chk(true);
             setsockopt(&socket, ReceiveTimeout, &TimeVal::new(ANSWER_WITHIN_SECONDS, 0))?;
             Ok(socket)
         };
