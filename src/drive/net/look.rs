@@ -85,12 +85,9 @@ impl Lens {
             Handle::Number(number) => Wanted::Index(*number),
         };
         let ours = find(wire, wanted)?.filter(|link| link.group == self.marks.link_group());
-        match ours.filter(|link| !host.ours.contains(&link.index)) {
-            Some(link) => {
-                let addresses = addresses(wire, link.index)?;
-                host.take(self, link, &addresses);
-            }
-            None => {}
+        if let Some(link) = ours.filter(|link| !host.ours.contains(&link.index)) {
+            let addresses = addresses(wire, link.index)?;
+            host.take(self, link, &addresses);
         }
         Ok(())
     }
