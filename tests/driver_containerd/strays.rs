@@ -1,8 +1,9 @@
 //! What is ours is known by its marks alone; what is not is not seen.
 
-use crate::rig::{Rig, key, marks, on_both};
+use crate::rig::{NAMESPACE, Rig, key, marks, on_both, sh, ticks};
 use crate::support::{BUSYBOX, busybox_archive};
 use serde_json::json;
+use std::path::Path;
 use stead::drive::image;
 use stead::model::{Archive, ImageUse, Outcome, Sight, Step, StrayKey, StraySeen};
 
@@ -74,4 +75,25 @@ async fn a_lease_at_work_is_no_stray(rig: Rig) {
     let Sight::Seen(Some(seen)) = rig.driver.look_image(reference).await else { panic!("imported") };
     assert!(matches!(seen.usable, ImageUse::Ready { .. }) && !seen.lease);
     assert!(!rig.ctr("leases ls").contains(&lease));
+}
+
+on_both!(
+    /// A directory that a crash of containerd has left fails every create of that id, until it is cleared.
+    a_bundle_that_a_crash_left_is_cleared
+);
+
+async fn a_bundle_that_a_crash_left_is_cleared(rig: Rig) {
+    let key = key("web");
+    let container = rig.make(&key, json!({"command": ["sleep", "inf"]})).await;
+    let bundle = format!("/run/containerd/io.containerd.runtime.v2.task/{NAMESPACE}/{}", container.id);
+    sh(&format!("mkdir -p {bundle}/rootfs"));
+    let create = || rig.driver.perform(Step::CreateTask { container: container.clone() });
+    let young = create().await;
+    assert!(matches!(young, Outcome::Refused(_)), "{young:?}");
+    assert!(Path::new(&bundle).exists(), "a young one may be of a create on its way");
+    sh(&format!("touch -d '1 minute ago' {bundle}"));
+    let old = create().await;
+    assert!(matches!(&old, Outcome::Refused(cause) if cause.message.contains("cleared")), "{old:?}");
+    let pid = rig.start(&key, &container).await;
+    assert!(ticks(pid) > 0);
 }

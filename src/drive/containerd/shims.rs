@@ -1,5 +1,8 @@
 //! Shims that containerd has lost. When the client of a Tasks.Delete dies in the middle of the call, containerd 1.7 may
 //! forget the task before it has ended the shim: the process and its bundle then stay until containerd's own restart.
+//!
+//! And bundles: when containerd 1.6 dies in the middle of a Tasks.Create, it may leave the directory without a shim, and
+//! fail every later create of that id on it.
 
 use super::{Containerd, process};
 use crate::drive::containerd::CallError;
@@ -16,6 +19,10 @@ use std::time::Duration;
 
 /// What a shim's program is called.
 const PROGRAM: &str = "containerd-shim-runc-v2";
+/// Where containerd keeps the bundles of running tasks, beside its socket.
+const BUNDLES: &str = "io.containerd.runtime.v2.task";
+/// From this age on a bundle without a shim is nobody's: a create makes the shim right after the bundle.
+const OLD: Duration = Duration::from_secs(3);
 /// How long a killed process may take to be gone, and how often that is asked.
 const GONE_WITHIN: u32 = 100;
 const ASK_EVERY: Duration = Duration::from_millis(10);
@@ -87,6 +94,27 @@ impl Containerd {
             remove_bundle(&bundle).or_else(|_| remove_bundle(&bundle)).map_err(told)?;
         }
         Ok(())
+    }
+
+    /// Removes the bundle that a crash of containerd has left of a task which is in no book and has no shim. One that is
+    /// young may be of a create that is still on its way.
+    pub(super) async fn clear_bundle(&self, id: &str) -> Result<bool, CallError> {
+        let namespace = self.marks().agent().as_str();
+        let state = self.link().socket().parent().unwrap_or(Path::new("/"));
+        let bundle = state.join(BUNDLES).join(namespace).join(id);
+        let made =
+            fs::symlink_metadata(&bundle).ok().filter(fs::Metadata::is_dir).and_then(|there| there.modified().ok());
+        let old = made.and_then(|made| made.elapsed().ok()).is_some_and(|age| age >= OLD);
+        let told = |error| CallError::local(format!("the bundle {}", bundle.display()), error);
+        if !old
+            || shims(namespace).map_err(told)?.iter().any(|shim| shim.id == id)
+            || self.get_task(id).await?.is_some()
+        {
+            return Ok(false);
+        }
+        self.link().count_write("clear-bundle", id);
+        remove_bundle(&bundle).or_else(|_| remove_bundle(&bundle)).map_err(told)?;
+        Ok(true)
     }
 }
 

@@ -54,6 +54,13 @@ impl Containerd {
                 if error.already_exists() {
                     return self.half_made(identity, &container).await;
                 }
+                if !error.is_unsure() && self.clear_bundle(id).await? {
+                    return Err(CallError::Answer {
+                        what: "Tasks.Create",
+                        code: Code::AlreadyExists,
+                        message: "containerd's crash had left the task's bundle; it has been cleared".to_owned(),
+                    });
+                }
                 Err(self.explain(error, &container).await)
             }
         }
